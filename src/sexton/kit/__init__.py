@@ -1,0 +1,1 @@
+"""Asyncio and file primitives that know no word of containers."""

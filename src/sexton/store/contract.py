@@ -1,0 +1,133 @@
+"""What every store can do, in etcd's vocabulary.
+
+Keys are text, values are bytes, and every accepted transaction advances one revision for the whole store.
+A write is acknowledged once it is durable, and from then on every read of this process sees it. Reads are
+answered from memory. A watch delivers every change after a revision, in revision order, a transaction's
+changes together: whoever watches rebuilds exactly what the store holds.
+
+Nothing here reads a clock or invents an id: the time a lease is counted from is the caller's argument, so
+that the same calls always make the same state. The suite in ``tests/contract/test_store.py`` runs unchanged
+over every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+
+class StoreError(Exception):
+    """The store could not do what was asked; the message names the store and the next step."""
+
+
+class Compacted(StoreError):  # noqa: N818 - a condition the watcher handles, not a failure
+    """The history before the asked revision is gone: read everything again, then watch from there."""
+
+
+class KeyValue(NamedTuple):
+    """One key as the store holds it."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    lease: int = 0
+
+
+class Page(NamedTuple):
+    """Part of a range, and the revision it is true at."""
+
+    items: tuple[KeyValue, ...]
+    revision: int
+    more: bool
+
+
+class Compare(NamedTuple):
+    """A condition of a transaction: the key's last change happened at this revision; 0 means it is absent."""
+
+    key: str
+    mod_revision: int
+
+
+class Put(NamedTuple):
+    """Write a value; a lease makes the key vanish when the lease ends."""
+
+    key: str
+    value: bytes
+    lease: int = 0
+
+
+class Delete(NamedTuple):
+    """Remove a key; removing an absent one is no error and no change."""
+
+    key: str
+
+
+Write = Put | Delete
+
+
+class TxnResult(NamedTuple):
+    """Whether the conditions held, and the revision after the transaction (or now, when they did not)."""
+
+    succeeded: bool
+    revision: int
+
+
+class Change(NamedTuple):
+    """One key's change, as a watcher sees it. ``value`` is None when the key was removed."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+class Watch(Protocol):
+    """Batches of changes, one batch per transaction, in revision order; a batch never is empty."""
+
+    def __aiter__(self) -> AsyncIterator[tuple[Change, ...]]: ...
+
+
+class Store(Protocol):
+    """Durable, ordered, watched key-value state."""
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision this process has seen."""
+        ...
+
+    async def get(self, key: str) -> KeyValue | None: ...
+
+    async def range(self, prefix: str, *, after: str = "", limit: int = 0) -> Page:
+        """Keys that start with prefix, in order, beginning behind ``after``; limit 0 means all."""
+        ...
+
+    async def txn(self, compares: Sequence[Compare], writes: Sequence[Write]) -> TxnResult:
+        """All writes when every condition holds, else none. Returns after the result is durable."""
+        ...
+
+    async def compare_and_swap(self, key: str, expected: int, value: bytes, lease: int = 0) -> TxnResult:
+        """Write one key if its last change is the expected revision (0: if it is absent)."""
+        ...
+
+    def watch(self, prefix: str, after: int) -> AbstractAsyncContextManager[Watch]:
+        """Changes under prefix with a revision greater than ``after``. Raises Compacted on entry."""
+        ...
+
+    async def grant(self, ttl: float, now: float) -> int:
+        """A new lease that ends ``ttl`` seconds after ``now`` unless kept alive."""
+        ...
+
+    async def keep_alive(self, lease: int, now: float) -> bool:
+        """Begin the lease's time anew; False when it has already ended."""
+        ...
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease and remove its keys."""
+        ...
+
+    async def expire(self, now: float) -> int:
+        """End every lease whose time is over; the owner of the clock calls this. Returns how many ended."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,221 @@
+"""Write the ECS shapes and their constraints from botocore's service model.
+
+The model is the API's own description of itself: every operation, structure, enum and limit. Copying it by hand would
+drift, so two modules are written from it and committed, and a test writes them again in memory and compares:
+
+- ``src/sexton/wire/ecs.py``: one frozen struct for each structure, one StrEnum for each enum, the table of operations;
+- ``src/sexton/wire/constraints_table.py``: what requests must satisfy, as plain data for ``wire/constraints.py``.
+
+botocore is needed here only; nothing under ``src`` imports it. Documentation text of the model is left out on purpose.
+
+    python scripts/generate_wire.py            write both files
+    python scripts/generate_wire.py --check    exit 1 and name the file if a committed one is stale
+"""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Model = Mapping[str, Any]
+Shape = Mapping[str, Any]
+
+WIRE = Path(__file__).resolve().parent.parent / "src" / "sexton" / "wire"
+
+# Words the service spells with inner capitals; without these, GiB becomes gi_b and VCpu becomes v_cpu.
+UNBROKEN = {"GiB": "Gib", "MiB": "Mib", "VCpu": "Vcpu", "vCpu": "vcpu"}
+
+SCALARS = {
+    "string": "str",
+    "integer": "int",
+    "long": "int",
+    "double": "float",
+    "float": "float",
+    "boolean": "bool",
+    "timestamp": "float",
+}
+
+# Names the generated module needs for itself; a shape of the same name would silently replace one.
+RESERVED = frozenset({"Any", "Mapping", "NamedTuple", "Operation", "OPERATIONS", "StrEnum", "Struct", "TARGET_PREFIX"})
+
+# Python's re has no Unicode property classes. \w is letters, numbers and the underscore; separators are listed.
+PROPERTIES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"}
+
+
+def load_model() -> Model:
+    """The ECS service model that the installed botocore carries."""
+    from botocore.loaders import Loader  # type: ignore[import-untyped]
+
+    model: Model = Loader().load_service_model("ecs", "service-2")
+    return model
+
+
+def snake(name: str) -> str:
+    """``enableECSManagedTags`` -> ``enable_ecs_managed_tags``."""
+    for spelt, plain in UNBROKEN.items():
+        name = name.replace(spelt, plain)
+    name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name).lower()
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def camel(name: str) -> str:
+    """What msgspec's ``rename="camel"`` makes of a field name."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def enum_member(value: str) -> str:
+    """``json-file`` -> ``JSON_FILE``, ``EssentialContainerExited`` -> ``ESSENTIAL_CONTAINER_EXITED``."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", value)
+    name = words if words.isupper() else snake(words)
+    name = name.upper().strip("_")
+    return name if name.isidentifier() else f"V_{name}"
+
+
+def is_enum(shape: Shape) -> bool:
+    return shape["type"] == "string" and "enum" in shape
+
+
+def is_document(shape: Shape) -> bool:
+    return bool(shape.get("document"))
+
+
+def structures(model: Model) -> Iterator[tuple[str, Shape]]:
+    """Structures that become a class, in name order. Errors have their own module; a document is any JSON value."""
+    for name, shape in sorted(model["shapes"].items()):
+        if shape["type"] == "structure" and not shape.get("exception") and not is_document(shape):
+            yield name, shape
+
+
+def enums(model: Model) -> Iterator[tuple[str, Shape]]:
+    for name, shape in sorted(model["shapes"].items()):
+        if is_enum(shape):
+            yield name, shape
+
+
+def annotation(model: Model, shape_name: str) -> str:
+    shape = model["shapes"][shape_name]
+    if is_document(shape):
+        return "Any"
+    match shape["type"]:
+        case "structure":
+            return shape_name
+        case "list":
+            return f"tuple[{annotation(model, shape['member']['shape'])}, ...]"
+        case "map":
+            return f"dict[str, {annotation(model, shape['value']['shape'])}]"
+        case scalar if scalar in SCALARS:
+            return SCALARS[scalar]
+        case unknown:
+            raise ValueError(f"cannot write shape {shape_name}: type {unknown} is new, teach generate_wire.py about it")
+
+
+def field_line(model: Model, wire_name: str, shape_name: str) -> str:
+    name = snake(wire_name)
+    kind = annotation(model, shape_name)
+    optional = kind if kind == "Any" else f"{kind} | None"
+    if camel(name) == wire_name:
+        return f"    {name}: {optional} = None"
+    return f'    {name}: {optional} = field(default=None, name="{wire_name}")'
+
+
+def write_list(values: list[str]) -> str:
+    """A tuple literal of strings, on one line."""
+    inner = ", ".join(f'"{value}"' for value in values)
+    return f"({inner},)" if len(values) == 1 else f"({inner})"
+
+
+ECS_HEADER = '''\
+# Generated by scripts/generate_wire.py from the ECS service model {version}. Do not edit.
+"""The ECS API as its service model defines it: every structure, enum and operation.
+
+For whoever speaks the API: the control plane decodes requests into these and answers with them, the agent the other way
+round. A field is absent when it is None; sets of words stay plain ``str`` in fields, so a word that a newer service
+adds is carried rather than refused, and the StrEnum of the same shape name holds the words known today. Limits are in
+``constraints``, error codes in ``errors``. Values only: nothing here outlives the request it came with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+
+TARGET_PREFIX = "{prefix}"
+'''
+
+OPERATION_CLASS = '''\
+class Operation(NamedTuple):
+    """One call of the API: what it takes, what it answers, and the error codes it may answer with."""
+
+    name: str
+    request: type[Struct]
+    response: type[Struct] | None
+    errors: tuple[str, ...]
+'''
+
+
+def render_ecs(model: Model) -> str:
+    metadata = model["metadata"]
+    parts = [ECS_HEADER.format(version=metadata["apiVersion"], prefix=metadata["targetPrefix"])]
+    for name, shape in enums(model):
+        refuse_reserved(name)
+        members = {enum_member(value): value for value in shape["enum"]}
+        if len(members) != len(shape["enum"]):
+            raise ValueError(f"cannot write enum {name}: two of its values make the same Python name")
+        body = "\n".join(f'    {member} = "{value}"' for member, value in members.items())
+        parts.append(f"class {name}(StrEnum):\n{body}\n")
+    for name, shape in structures(model):
+        refuse_reserved(name)
+        lines = [field_line(model, wire, member["shape"]) for wire, member in shape["members"].items()]
+        body = "\n".join(lines) or "    pass"
+        parts.append(f'class {name}(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):\n{body}\n')
+    parts.append(OPERATION_CLASS)
+    rows = [operation_row(operation) for _, operation in sorted(model["operations"].items())]
+    parts.append("OPERATIONS: Mapping[str, Operation] = {\n" + "".join(rows) + "}\n")
+    return "\n\n".join(parts)
+
+
+def refuse_reserved(name: str) -> None:
+    if name in RESERVED or not name.isidentifier():
+        raise ValueError(f"cannot write shape {name}: the generated module uses that name itself")
+
+
+def operation_row(operation: Shape) -> str:
+    name = operation["name"]
+    output = operation.get("output")
+    response = output["shape"] if output else "None"
+    errors = write_list(sorted(error["shape"] for error in operation.get("errors", [])))
+    head = f'    "{name}": Operation(\n        "{name}",\n        {operation["input"]["shape"]},\n        {response},\n'
+    return f"{head}        {errors},\n    ),\n"
+
+
+def render_all(model: Model) -> dict[Path, str]:
+    """Every generated file and its text."""
+    return {WIRE / "ecs.py": render_ecs(model)}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Write the ECS wire modules from botocore's service model.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a committed file is stale")
+    check: bool = parser.parse_args(arguments).check
+    stale = [path for path, text in render_all(load_model()).items() if not path.exists() or path.read_text() != text]
+    if check:
+        for path in stale:
+            print(f"{path.name} differs from the service model; run python scripts/generate_wire.py", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in render_all(load_model()).items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, field
+
+from sexton.wire.scalars import Int32, Int64, JsonValue
 
 TARGET_PREFIX = "AmazonEC2ContainerServiceV20141113"
 
@@ -776,13 +778,13 @@ class VersionConsistency(StrEnum):
 
 
 class AcceleratorCountRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min: int | None = None
-    max: int | None = None
+    min: Int32 | None = None
+    max: Int32 | None = None
 
 
 class AcceleratorTotalMemoryMiBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min: int | None = None
-    max: int | None = None
+    min: Int32 | None = None
+    max: Int32 | None = None
 
 
 class AdvancedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -846,13 +848,13 @@ class AwsVpcConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class BaselineEbsBandwidthMbpsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min: int | None = None
-    max: int | None = None
+    min: Int32 | None = None
+    max: Int32 | None = None
 
 
 class CanaryConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     canary_percent: float | None = None
-    canary_bake_time_in_minutes: int | None = None
+    canary_bake_time_in_minutes: Int32 | None = None
 
 
 class CapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -870,8 +872,8 @@ class CapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 class CapacityProviderStrategyItem(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     capacity_provider: str | None = None
-    weight: int | None = None
-    base: int | None = None
+    weight: Int32 | None = None
+    base: Int32 | None = None
 
 
 class CapacityReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -884,10 +886,10 @@ class Cluster(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     cluster_name: str | None = None
     configuration: ClusterConfiguration | None = None
     status: str | None = None
-    registered_container_instances_count: int | None = None
-    running_tasks_count: int | None = None
-    pending_tasks_count: int | None = None
-    active_services_count: int | None = None
+    registered_container_instances_count: Int32 | None = None
+    running_tasks_count: Int32 | None = None
+    pending_tasks_count: Int32 | None = None
+    active_services_count: Int32 | None = None
     statistics: tuple[KeyValuePair, ...] | None = None
     tags: tuple[Tag, ...] | None = None
     settings: tuple[ClusterSetting, ...] | None = None
@@ -924,7 +926,7 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
     image_digest: str | None = None
     runtime_id: str | None = None
     last_status: str | None = None
-    exit_code: int | None = None
+    exit_code: Int32 | None = None
     reason: str | None = None
     network_bindings: tuple[NetworkBinding, ...] | None = None
     network_interfaces: tuple[NetworkInterface, ...] | None = None
@@ -942,9 +944,9 @@ class ContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True,
     name: str | None = None
     image: str | None = None
     repository_credentials: RepositoryCredentials | None = None
-    cpu: int | None = None
-    memory: int | None = None
-    memory_reservation: int | None = None
+    cpu: Int32 | None = None
+    memory: Int32 | None = None
+    memory_reservation: Int32 | None = None
     links: tuple[str, ...] | None = None
     port_mappings: tuple[PortMapping, ...] | None = None
     essential: bool | None = None
@@ -958,8 +960,8 @@ class ContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True,
     linux_parameters: LinuxParameters | None = None
     secrets: tuple[Secret, ...] | None = None
     depends_on: tuple[ContainerDependency, ...] | None = None
-    start_timeout: int | None = None
-    stop_timeout: int | None = None
+    start_timeout: Int32 | None = None
+    stop_timeout: Int32 | None = None
     version_consistency: str | None = None
     hostname: str | None = None
     user: str | None = None
@@ -998,15 +1000,15 @@ class ContainerInstance(Struct, frozen=True, kw_only=True, omit_defaults=True, r
     container_instance_arn: str | None = None
     ec2_instance_id: str | None = None
     capacity_provider_name: str | None = None
-    version: int | None = None
+    version: Int64 | None = None
     version_info: VersionInfo | None = None
     remaining_resources: tuple[Resource, ...] | None = None
     registered_resources: tuple[Resource, ...] | None = None
     status: str | None = None
     status_reason: str | None = None
     agent_connected: bool | None = None
-    running_tasks_count: int | None = None
-    pending_tasks_count: int | None = None
+    running_tasks_count: Int32 | None = None
+    pending_tasks_count: Int32 | None = None
     agent_update_status: str | None = None
     attributes: tuple[Attribute, ...] | None = None
     registered_at: float | None = None
@@ -1026,23 +1028,23 @@ class ContainerOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, r
     command: tuple[str, ...] | None = None
     environment: tuple[KeyValuePair, ...] | None = None
     environment_files: tuple[EnvironmentFile, ...] | None = None
-    cpu: int | None = None
-    memory: int | None = None
-    memory_reservation: int | None = None
+    cpu: Int32 | None = None
+    memory: Int32 | None = None
+    memory_reservation: Int32 | None = None
     resource_requirements: tuple[ResourceRequirement, ...] | None = None
 
 
 class ContainerRestartPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     enabled: bool | None = None
-    ignored_exit_codes: tuple[int, ...] | None = None
-    restart_attempt_period: int | None = None
+    ignored_exit_codes: tuple[Int32, ...] | None = None
+    restart_attempt_period: Int32 | None = None
 
 
 class ContainerStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     container_name: str | None = None
     image_digest: str | None = None
     runtime_id: str | None = None
-    exit_code: int | None = None
+    exit_code: Int32 | None = None
     network_bindings: tuple[NetworkBinding, ...] | None = None
     reason: str | None = None
     status: str | None = None
@@ -1157,7 +1159,7 @@ class CreateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     availability_zone_rebalancing: str | None = None
     load_balancers: tuple[LoadBalancer, ...] | None = None
     service_registries: tuple[ServiceRegistry, ...] | None = None
-    desired_count: int | None = None
+    desired_count: Int32 | None = None
     client_token: str | None = None
     launch_type: str | None = None
     capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
@@ -1167,7 +1169,7 @@ class CreateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     placement_constraints: tuple[PlacementConstraint, ...] | None = None
     placement_strategy: tuple[PlacementStrategy, ...] | None = None
     network_configuration: NetworkConfiguration | None = None
-    health_check_grace_period_seconds: int | None = None
+    health_check_grace_period_seconds: Int32 | None = None
     scheduling_strategy: str | None = None
     deployment_controller: DeploymentController | None = None
     tags: tuple[Tag, ...] | None = None
@@ -1217,24 +1219,24 @@ class DaemonAlarmConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=
 
 class DaemonCapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     arn: str | None = None
-    running_count: int | None = None
-    without_daemon_count: int | None = None
+    running_count: Int32 | None = None
+    without_daemon_count: Int32 | None = None
 
 
 class DaemonCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    failure_count: int | None = None
+    failure_count: Int32 | None = None
     status: str | None = None
-    threshold: int | None = None
+    threshold: Int32 | None = None
 
 
 class DaemonContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     name: str | None = None
     image: str | None = None
-    memory: int | None = None
-    memory_reservation: int | None = None
+    memory: Int32 | None = None
+    memory_reservation: Int32 | None = None
     repository_credentials: RepositoryCredentials | None = None
     health_check: HealthCheck | None = None
-    cpu: int | None = None
+    cpu: Int32 | None = None
     essential: bool | None = None
     entry_point: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
@@ -1251,8 +1253,8 @@ class DaemonContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults
     ulimits: tuple[Ulimit, ...] | None = None
     linux_parameters: DaemonLinuxParameters | None = None
     depends_on: tuple[ContainerDependency, ...] | None = None
-    start_timeout: int | None = None
-    stop_timeout: int | None = None
+    start_timeout: Int32 | None = None
+    stop_timeout: Int32 | None = None
     system_controls: tuple[SystemControl, ...] | None = None
     interactive: bool | None = None
     pseudo_terminal: bool | None = None
@@ -1290,23 +1292,23 @@ class DaemonDeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class DaemonDeploymentCapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     arn: str | None = None
-    running_instance_count: int | None = None
-    without_daemon_instance_count: int | None = None
-    draining_instance_count: int | None = None
+    running_instance_count: Int32 | None = None
+    without_daemon_instance_count: Int32 | None = None
+    draining_instance_count: Int32 | None = None
 
 
 class DaemonDeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     drain_percent: float | None = None
     alarms: DaemonAlarmConfiguration | None = None
-    bake_time_in_minutes: int | None = None
+    bake_time_in_minutes: Int32 | None = None
 
 
 class DaemonDeploymentRevisionDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     arn: str | None = None
     capacity_providers: tuple[DaemonDeploymentCapacityProvider, ...] | None = None
-    total_running_instance_count: int | None = None
-    total_without_daemon_instance_count: int | None = None
-    total_draining_instance_count: int | None = None
+    total_running_instance_count: Int32 | None = None
+    total_without_daemon_instance_count: Int32 | None = None
+    total_draining_instance_count: Int32 | None = None
 
 
 class DaemonDeploymentSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -1355,8 +1357,8 @@ class DaemonRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 class DaemonRevisionDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     arn: str | None = None
     capacity_providers: tuple[DaemonCapacityProvider, ...] | None = None
-    total_running_count: int | None = None
-    total_without_daemon_count: int | None = None
+    total_running_count: Int32 | None = None
+    total_without_daemon_count: Int32 | None = None
 
 
 class DaemonRollback(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -1376,7 +1378,7 @@ class DaemonSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 class DaemonTaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     daemon_task_definition_arn: str | None = None
     family: str | None = None
-    revision: int | None = None
+    revision: Int32 | None = None
     task_role_arn: str | None = None
     execution_role_arn: str | None = None
     container_definitions: tuple[DaemonContainerDefinition, ...] | None = None
@@ -1512,10 +1514,10 @@ class Deployment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="
     id: str | None = None
     status: str | None = None
     task_definition: str | None = None
-    desired_count: int | None = None
-    pending_count: int | None = None
-    running_count: int | None = None
-    failed_tasks: int | None = None
+    desired_count: Int32 | None = None
+    pending_count: Int32 | None = None
+    running_count: Int32 | None = None
+    failed_tasks: Int32 | None = None
     created_at: float | None = None
     updated_at: float | None = None
     capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
@@ -1547,11 +1549,11 @@ class DeploymentCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=
 
 class DeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     deployment_circuit_breaker: DeploymentCircuitBreaker | None = None
-    maximum_percent: int | None = None
-    minimum_healthy_percent: int | None = None
+    maximum_percent: Int32 | None = None
+    minimum_healthy_percent: Int32 | None = None
     alarms: DeploymentAlarms | None = None
     strategy: str | None = None
-    bake_time_in_minutes: int | None = None
+    bake_time_in_minutes: Int32 | None = None
     lifecycle_hooks: tuple[DeploymentLifecycleHook, ...] | None = None
     linear_configuration: LinearConfiguration | None = None
     canary_configuration: CanaryConfiguration | None = None
@@ -1564,7 +1566,7 @@ class DeploymentController(Struct, frozen=True, kw_only=True, omit_defaults=True
 
 class DeploymentEarlySuccessCriteria(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     enable: bool | None = None
-    healthy_percent: int | None = None
+    healthy_percent: Int32 | None = None
     source_service_revision_cleanup: str | None = None
 
 
@@ -1577,7 +1579,7 @@ class DeploymentLifecycleHook(Struct, frozen=True, kw_only=True, omit_defaults=T
     hook_target_arn: str | None = None
     role_arn: str | None = None
     lifecycle_stages: tuple[str, ...] | None = None
-    hook_details: Any = None
+    hook_details: JsonValue = None
     timeout_configuration: DeploymentLifecycleHookTimeoutConfiguration | None = None
 
 
@@ -1591,7 +1593,7 @@ class DeploymentLifecycleHookDetail(Struct, frozen=True, kw_only=True, omit_defa
 
 
 class DeploymentLifecycleHookTimeoutConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    timeout_in_minutes: int | None = None
+    timeout_in_minutes: Int32 | None = None
     action: str | None = None
 
 
@@ -1617,7 +1619,7 @@ class DescribeCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit_d
     capacity_providers: tuple[str, ...] | None = None
     cluster: str | None = None
     include: tuple[str, ...] | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -1696,10 +1698,10 @@ class DescribeGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_de
     scheme: str | None = None
     access_logs: GatewayElbAccessLogConfiguration | None = None
     web_acl_arn: str | None = field(default=None, name="webACLArn")
-    port: int | None = None
+    port: Int32 | None = None
     protocol: str | None = None
-    max_alb_count: int | None = None
-    current_alb_count: int | None = None
+    max_alb_count: Int32 | None = None
+    current_alb_count: Int32 | None = None
     http_desync: str | None = None
     test_traffic_rules: GatewayAlbTestTrafficRules | None = None
 
@@ -1714,7 +1716,7 @@ class DescribeGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class DescribeGatewayResourcesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     gateway: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -1870,7 +1872,7 @@ class EFSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     file_system_id: str | None = None
     root_directory: str | None = None
     transit_encryption: str | None = None
-    transit_encryption_port: int | None = None
+    transit_encryption_port: Int32 | None = None
     authorization_config: EFSAuthorizationConfig | None = None
 
 
@@ -1887,7 +1889,7 @@ class EnvironmentFile(Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
 
 class EphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    size_in_gib: int | None = field(default=None, name="sizeInGiB")
+    size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
 
 
 class ExecuteCommandConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -1923,7 +1925,7 @@ class ExecuteCommandResponse(Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class ExpressGatewayContainer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     image: str | None = None
-    container_port: int | None = None
+    container_port: Int32 | None = None
     aws_logs_configuration: ExpressGatewayServiceAwsLogsConfiguration | None = None
     repository_credentials: ExpressGatewayRepositoryCredentials | None = None
     command: tuple[str, ...] | None = None
@@ -1936,10 +1938,10 @@ class ExpressGatewayRepositoryCredentials(Struct, frozen=True, kw_only=True, omi
 
 
 class ExpressGatewayScalingTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min_task_count: int | None = None
-    max_task_count: int | None = None
+    min_task_count: Int32 | None = None
+    max_task_count: Int32 | None = None
     auto_scaling_metric: str | None = None
-    auto_scaling_target_value: int | None = None
+    auto_scaling_target_value: Int32 | None = None
 
 
 class ExpressGatewayServiceAwsLogsConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2062,12 +2064,12 @@ class GatewayConnectorFilters(Struct, frozen=True, kw_only=True, omit_defaults=T
 
 class GatewayConnectorHealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     health_check_protocol: str | None = None
-    health_check_port: int | None = None
+    health_check_port: Int32 | None = None
     health_check_path: str | None = None
-    health_check_timeout_seconds: int | None = None
-    health_check_interval_seconds: int | None = None
-    healthy_threshold_count: int | None = None
-    unhealthy_threshold_count: int | None = None
+    health_check_timeout_seconds: Int32 | None = None
+    health_check_interval_seconds: Int32 | None = None
+    healthy_threshold_count: Int32 | None = None
+    unhealthy_threshold_count: Int32 | None = None
     matcher: GatewayConnectorHealthCheckMatcher | None = None
 
 
@@ -2177,17 +2179,17 @@ class GetTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults
 class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     gpu_id: str | None = None
     sharing_mode: str | None = None
-    total_memory_in_mib: int | None = field(default=None, name="totalMemoryInMiB")
-    remaining_memory_in_mib: int | None = field(default=None, name="remainingMemoryInMiB")
-    container_count: int | None = None
+    total_memory_in_mib: Int32 | None = field(default=None, name="totalMemoryInMiB")
+    remaining_memory_in_mib: Int32 | None = field(default=None, name="remainingMemoryInMiB")
+    container_count: Int32 | None = None
 
 
 class HealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     command: tuple[str, ...] | None = None
-    interval: int | None = None
-    timeout: int | None = None
-    retries: int | None = None
-    start_period: int | None = None
+    interval: Int32 | None = None
+    timeout: Int32 | None = None
+    retries: Int32 | None = None
+    start_period: Int32 | None = None
 
 
 class HostEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2200,9 +2202,9 @@ class HostSharedAlbConfiguration(Struct, frozen=True, kw_only=True, omit_default
     scheme: str | None = None
     web_acl_arn: str | None = field(default=None, name="webACLArn")
     access_logs: GatewayElbAccessLogConfiguration | None = None
-    port: int | None = None
+    port: Int32 | None = None
     protocol: str | None = None
-    max_alb_count: int | None = None
+    max_alb_count: Int32 | None = None
     http_desync: str | None = None
     test_traffic_rules: GatewayAlbTestTrafficRules | None = None
 
@@ -2222,7 +2224,7 @@ class InferenceAcceleratorOverride(Struct, frozen=True, kw_only=True, omit_defau
 
 
 class InfrastructureOptimization(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    scale_in_after: int | None = None
+    scale_in_after: Int32 | None = None
 
 
 class IngressPathSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2270,8 +2272,8 @@ class InstanceRequirementsRequest(Struct, frozen=True, kw_only=True, omit_defaul
     memory_gib_per_vcpu: MemoryGiBPerVCpuRequest | None = field(default=None, name="memoryGiBPerVCpu")
     excluded_instance_types: tuple[str, ...] | None = None
     instance_generations: tuple[str, ...] | None = None
-    spot_max_price_percentage_over_lowest_price: int | None = None
-    on_demand_max_price_percentage_over_lowest_price: int | None = None
+    spot_max_price_percentage_over_lowest_price: Int32 | None = None
+    on_demand_max_price_percentage_over_lowest_price: Int32 | None = None
     bare_metal: str | None = None
     burstable_performance: str | None = None
     require_hibernate_support: bool | None = None
@@ -2287,7 +2289,7 @@ class InstanceRequirementsRequest(Struct, frozen=True, kw_only=True, omit_defaul
     accelerator_total_memory_mib: AcceleratorTotalMemoryMiBRequest | None = field(default=None, name="acceleratorTotalMemoryMiB")
     network_bandwidth_gbps: NetworkBandwidthGbpsRequest | None = None
     allowed_instance_types: tuple[str, ...] | None = None
-    max_spot_price_as_percentage_of_optimal_on_demand_price: int | None = None
+    max_spot_price_as_percentage_of_optimal_on_demand_price: Int32 | None = None
 
 
 class KernelCapabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2302,17 +2304,17 @@ class KeyValuePair(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 class LinearConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     step_percent: float | None = None
-    step_bake_time_in_minutes: int | None = None
+    step_bake_time_in_minutes: Int32 | None = None
 
 
 class LinuxParameters(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     capabilities: KernelCapabilities | None = None
     devices: tuple[Device, ...] | None = None
     init_process_enabled: bool | None = None
-    shared_memory_size: int | None = None
+    shared_memory_size: Int32 | None = None
     tmpfs: tuple[Tmpfs, ...] | None = None
-    max_swap: int | None = None
-    swappiness: int | None = None
+    max_swap: Int32 | None = None
+    swappiness: Int32 | None = None
 
 
 class ListAccountSettingsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2321,7 +2323,7 @@ class ListAccountSettingsRequest(Struct, frozen=True, kw_only=True, omit_default
     principal_arn: str | None = None
     effective_settings: bool | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListAccountSettingsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2335,7 +2337,7 @@ class ListAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attribute_name: str | None = None
     attribute_value: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2345,7 +2347,7 @@ class ListAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class ListClustersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListClustersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2357,7 +2359,7 @@ class ListContainerInstancesRequest(Struct, frozen=True, kw_only=True, omit_defa
     cluster: str | None = None
     filter: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     status: str | None = None
 
 
@@ -2370,7 +2372,7 @@ class ListDaemonDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defau
     daemon_arn: str | None = None
     status: tuple[str, ...] | None = None
     created_at: CreatedAt | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -2386,7 +2388,7 @@ class ListDaemonTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_d
     status: str | None = None
     sort: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListDaemonTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2397,7 +2399,7 @@ class ListDaemonTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_
 class ListDaemonsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     cluster_arn: str | None = None
     capacity_provider_arns: tuple[str, ...] | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -2410,7 +2412,7 @@ class ListGatewayClusterAssociationsRequest(Struct, frozen=True, kw_only=True, o
     gateway: str | None = None
     cluster: str | None = None
     status: tuple[str, ...] | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -2425,7 +2427,7 @@ class ListGatewayRoutesRequest(Struct, frozen=True, kw_only=True, omit_defaults=
     service: str | None = None
     service_container_port_name: str | None = None
     status: tuple[str, ...] | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -2437,7 +2439,7 @@ class ListGatewayRoutesResponse(Struct, frozen=True, kw_only=True, omit_defaults
 class ListGatewaysRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     names: tuple[str, ...] | None = None
     status: tuple[str, ...] | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     next_token: str | None = None
 
 
@@ -2452,7 +2454,7 @@ class ListServiceDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defa
     status: tuple[str, ...] | None = None
     created_at: CreatedAt | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListServiceDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2463,7 +2465,7 @@ class ListServiceDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_def
 class ListServicesByNamespaceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     namespace: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListServicesByNamespaceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2474,7 +2476,7 @@ class ListServicesByNamespaceResponse(Struct, frozen=True, kw_only=True, omit_de
 class ListServicesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     cluster: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     launch_type: str | None = None
     scheduling_strategy: str | None = None
     resource_management_type: str | None = None
@@ -2497,7 +2499,7 @@ class ListTaskDefinitionFamiliesRequest(Struct, frozen=True, kw_only=True, omit_
     family_prefix: str | None = None
     status: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListTaskDefinitionFamiliesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2510,7 +2512,7 @@ class ListTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_default
     status: str | None = None
     sort: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
 
 
 class ListTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2523,7 +2525,7 @@ class ListTasksRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, re
     container_instance: str | None = None
     family: str | None = None
     next_token: str | None = None
-    max_results: int | None = None
+    max_results: Int32 | None = None
     started_by: str | None = None
     service_name: str | None = None
     desired_status: str | None = None
@@ -2540,7 +2542,7 @@ class LoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     target_group_arn: str | None = None
     load_balancer_name: str | None = None
     container_name: str | None = None
-    container_port: int | None = None
+    container_port: Int32 | None = None
     advanced_configuration: AdvancedConfiguration | None = None
 
 
@@ -2620,7 +2622,7 @@ class ManagedInstancesProvider(Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class ManagedInstancesStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    storage_size_gib: int | None = field(default=None, name="storageSizeGiB")
+    storage_size_gib: Int32 | None = field(default=None, name="storageSizeGiB")
 
 
 class ManagedListener(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2667,16 +2669,16 @@ class ManagedScalableTarget(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     status: str | None = None
     status_reason: str | None = None
     updated_at: float | None = None
-    min_capacity: int | None = None
-    max_capacity: int | None = None
+    min_capacity: Int32 | None = None
+    max_capacity: Int32 | None = None
 
 
 class ManagedScaling(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     status: str | None = None
-    target_capacity: int | None = None
-    minimum_scaling_step_size: int | None = None
-    maximum_scaling_step_size: int | None = None
-    instance_warmup_period: int | None = None
+    target_capacity: Int32 | None = None
+    minimum_scaling_step_size: Int32 | None = None
+    maximum_scaling_step_size: Int32 | None = None
+    instance_warmup_period: Int32 | None = None
 
 
 class ManagedSecurityGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2697,8 +2699,8 @@ class ManagedTargetGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, 
     status_reason: str | None = None
     updated_at: float | None = None
     health_check_path: str | None = None
-    health_check_port: int | None = None
-    port: int | None = None
+    health_check_port: Int32 | None = None
+    port: Int32 | None = None
 
 
 class MemoryGiBPerVCpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2707,13 +2709,13 @@ class MemoryGiBPerVCpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class MemoryMiBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min: int | None = None
-    max: int | None = None
+    min: Int32 | None = None
+    max: Int32 | None = None
 
 
 class MetricConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     metric_names: tuple[str, ...] | None = None
-    resolution_seconds: int | None = None
+    resolution_seconds: Int32 | None = None
 
 
 class MonitoringConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2733,8 +2735,8 @@ class NetworkBandwidthGbpsRequest(Struct, frozen=True, kw_only=True, omit_defaul
 
 class NetworkBinding(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     bind_ip: str | None = field(default=None, name="bindIP")
-    container_port: int | None = None
-    host_port: int | None = None
+    container_port: Int32 | None = None
+    host_port: Int32 | None = None
     protocol: str | None = None
     container_port_range: str | None = None
     host_port_range: str | None = None
@@ -2751,13 +2753,13 @@ class NetworkInterface(Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class NetworkInterfaceCountRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min: int | None = None
-    max: int | None = None
+    min: Int32 | None = None
+    max: Int32 | None = None
 
 
 class NvidiaMpsAllocation(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    memory: int | None = None
-    max_compute_percent: int | None = None
+    memory: Int32 | None = None
+    max_compute_percent: Int32 | None = None
 
 
 class PlacementConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2776,8 +2778,8 @@ class PlatformDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
 
 class PortMapping(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    container_port: int | None = None
-    host_port: int | None = None
+    container_port: Int32 | None = None
+    host_port: Int32 | None = None
     protocol: str | None = None
     name: str | None = None
     app_protocol: str | None = None
@@ -2907,8 +2909,8 @@ class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     name: str | None = None
     type: str | None = None
     double_value: float | None = None
-    long_value: int | None = None
-    integer_value: int | None = None
+    long_value: Int64 | None = None
+    integer_value: Int32 | None = None
     string_set_value: tuple[str, ...] | None = None
 
 
@@ -2927,7 +2929,7 @@ class Rollback(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
 class RunTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
     cluster: str | None = None
-    count: int | None = None
+    count: Int32 | None = None
     enable_ecs_managed_tags: bool | None = field(default=None, name="enableECSManagedTags")
     enable_execute_command: bool | None = None
     group: str | None = None
@@ -2963,7 +2965,7 @@ class RuntimePlatformOverride(Struct, frozen=True, kw_only=True, omit_defaults=T
 class S3FilesVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     file_system_arn: str | None = None
     root_directory: str | None = None
-    transit_encryption_port: int | None = None
+    transit_encryption_port: Int32 | None = None
     access_point_arn: str | None = None
 
 
@@ -2984,9 +2986,9 @@ class Service(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     load_balancers: tuple[LoadBalancer, ...] | None = None
     service_registries: tuple[ServiceRegistry, ...] | None = None
     status: str | None = None
-    desired_count: int | None = None
-    running_count: int | None = None
-    pending_count: int | None = None
+    desired_count: Int32 | None = None
+    running_count: Int32 | None = None
+    pending_count: Int32 | None = None
     launch_type: str | None = None
     capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
     platform_version: str | None = None
@@ -3003,7 +3005,7 @@ class Service(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     placement_constraints: tuple[PlacementConstraint, ...] | None = None
     placement_strategy: tuple[PlacementStrategy, ...] | None = None
     network_configuration: NetworkConfiguration | None = None
-    health_check_grace_period_seconds: int | None = None
+    health_check_grace_period_seconds: Int32 | None = None
     scheduling_strategy: str | None = None
     deployment_controller: DeploymentController | None = None
     tags: tuple[Tag, ...] | None = None
@@ -3021,7 +3023,7 @@ class ServiceConnectAccessLogConfiguration(Struct, frozen=True, kw_only=True, om
 
 
 class ServiceConnectClientAlias(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    port: int | None = None
+    port: Int32 | None = None
     dns_name: str | None = None
     test_traffic_rules: ServiceConnectTestTrafficRules | None = None
 
@@ -3043,7 +3045,7 @@ class ServiceConnectService(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     port_name: str | None = None
     discovery_name: str | None = None
     client_aliases: tuple[ServiceConnectClientAlias, ...] | None = None
-    ingress_port_override: int | None = None
+    ingress_port_override: Int32 | None = None
     timeout: TimeoutConfiguration | None = None
     tls: ServiceConnectTlsConfiguration | None = None
 
@@ -3078,9 +3080,9 @@ class ServiceConnectTlsConfiguration(Struct, frozen=True, kw_only=True, omit_def
 
 class ServiceCurrentRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     arn: str | None = None
-    requested_task_count: int | None = None
-    running_task_count: int | None = None
-    pending_task_count: int | None = None
+    requested_task_count: Int32 | None = None
+    running_task_count: Int32 | None = None
+    pending_task_count: Int32 | None = None
 
 
 class ServiceDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -3124,8 +3126,8 @@ class ServiceDeploymentBrief(Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 class ServiceDeploymentCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     status: str | None = None
-    failure_count: int | None = None
-    threshold: int | None = None
+    failure_count: Int32 | None = None
+    threshold: Int32 | None = None
 
 
 class ServiceEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -3138,11 +3140,11 @@ class ServiceManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, om
     encrypted: bool | None = None
     kms_key_id: str | None = None
     volume_type: str | None = None
-    size_in_gib: int | None = field(default=None, name="sizeInGiB")
+    size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
     snapshot_id: str | None = None
-    volume_initialization_rate: int | None = None
-    iops: int | None = None
-    throughput: int | None = None
+    volume_initialization_rate: Int32 | None = None
+    iops: Int32 | None = None
+    throughput: Int32 | None = None
     tag_specifications: tuple[EBSTagSpecification, ...] | None = None
     role_arn: str | None = None
     filesystem_type: str | None = None
@@ -3150,9 +3152,9 @@ class ServiceManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, om
 
 class ServiceRegistry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     registry_arn: str | None = None
-    port: int | None = None
+    port: Int32 | None = None
     container_name: str | None = None
-    container_port: int | None = None
+    container_port: Int32 | None = None
 
 
 class ServiceRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -3192,9 +3194,9 @@ class ServiceRevisionOverrides(Struct, frozen=True, kw_only=True, omit_defaults=
 
 class ServiceRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     arn: str | None = None
-    requested_task_count: int | None = None
-    running_task_count: int | None = None
-    pending_task_count: int | None = None
+    requested_task_count: Int32 | None = None
+    running_task_count: Int32 | None = None
+    pending_task_count: Int32 | None = None
     requested_test_traffic_weight: float | None = None
     requested_production_traffic_weight: float | None = None
 
@@ -3281,7 +3283,7 @@ class SubmitContainerStateChangeRequest(Struct, frozen=True, kw_only=True, omit_
     container_name: str | None = None
     runtime_id: str | None = None
     status: str | None = None
-    exit_code: int | None = None
+    exit_code: Int32 | None = None
     reason: str | None = None
     network_bindings: tuple[NetworkBinding, ...] | None = None
 
@@ -3361,7 +3363,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
     tags: tuple[Tag, ...] | None = None
     task_arn: str | None = None
     task_definition_arn: str | None = None
-    version: int | None = None
+    version: Int64 | None = None
     ephemeral_storage: EphemeralStorage | None = None
     fargate_ephemeral_storage: TaskEphemeralStorage | None = None
     trusted_execution_summary: TrustedExecutionSummary | None = None
@@ -3374,7 +3376,7 @@ class TaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     task_role_arn: str | None = None
     execution_role_arn: str | None = None
     network_mode: str | None = None
-    revision: int | None = None
+    revision: Int32 | None = None
     volumes: tuple[Volume, ...] | None = None
     status: str | None = None
     requires_attributes: tuple[Attribute, ...] | None = None
@@ -3403,7 +3405,7 @@ class TaskDefinitionPlacementConstraint(Struct, frozen=True, kw_only=True, omit_
 
 
 class TaskEphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    size_in_gib: int | None = field(default=None, name="sizeInGiB")
+    size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
     kms_key_id: str | None = None
 
 
@@ -3411,11 +3413,11 @@ class TaskManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_
     encrypted: bool | None = None
     kms_key_id: str | None = None
     volume_type: str | None = None
-    size_in_gib: int | None = field(default=None, name="sizeInGiB")
+    size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
     snapshot_id: str | None = None
-    volume_initialization_rate: int | None = None
-    iops: int | None = None
-    throughput: int | None = None
+    volume_initialization_rate: Int32 | None = None
+    iops: Int32 | None = None
+    throughput: Int32 | None = None
     tag_specifications: tuple[EBSTagSpecification, ...] | None = None
     role_arn: str | None = None
     termination_policy: TaskManagedEBSVolumeTerminationPolicy | None = None
@@ -3445,9 +3447,9 @@ class TaskSet(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     external_id: str | None = None
     status: str | None = None
     task_definition: str | None = None
-    computed_desired_count: int | None = None
-    pending_count: int | None = None
-    running_count: int | None = None
+    computed_desired_count: Int32 | None = None
+    pending_count: Int32 | None = None
+    running_count: Int32 | None = None
     created_at: float | None = None
     updated_at: float | None = None
     launch_type: str | None = None
@@ -3471,17 +3473,17 @@ class TaskVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=T
 
 class ThresholdConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     type: str | None = None
-    value: int | None = None
+    value: Int32 | None = None
 
 
 class TimeoutConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    idle_timeout_seconds: int | None = None
-    per_request_timeout_seconds: int | None = None
+    idle_timeout_seconds: Int32 | None = None
+    per_request_timeout_seconds: Int32 | None = None
 
 
 class Tmpfs(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     container_path: str | None = None
-    size: int | None = None
+    size: Int32 | None = None
     mount_options: tuple[str, ...] | None = None
 
 
@@ -3502,8 +3504,8 @@ class TrustedExecutionSummary(Struct, frozen=True, kw_only=True, omit_defaults=T
 
 class Ulimit(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     name: str | None = None
-    soft_limit: int | None = None
-    hard_limit: int | None = None
+    soft_limit: Int32 | None = None
+    hard_limit: Int32 | None = None
 
 
 class UntagResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -3605,7 +3607,7 @@ class UpdateExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omi
 
 class UpdateGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     network_configuration: UpdateGatewayNetworkConfiguration | None = None
-    max_alb_count: int | None = None
+    max_alb_count: Int32 | None = None
     web_acl_arn: str | None = field(default=None, name="webACLArn")
     access_logs: GatewayElbAccessLogConfiguration | None = None
     http_desync: str | None = None
@@ -3655,7 +3657,7 @@ class UpdateServicePrimaryTaskSetResponse(Struct, frozen=True, kw_only=True, omi
 class UpdateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     cluster: str | None = None
     service: str | None = None
-    desired_count: int | None = None
+    desired_count: Int32 | None = None
     task_definition: str | None = None
     capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
     deployment_configuration: DeploymentConfiguration | None = None
@@ -3665,7 +3667,7 @@ class UpdateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     placement_strategy: tuple[PlacementStrategy, ...] | None = None
     platform_version: str | None = None
     force_new_deployment: bool | None = None
-    health_check_grace_period_seconds: int | None = None
+    health_check_grace_period_seconds: Int32 | None = None
     deployment_controller: DeploymentController | None = None
     enable_execute_command: bool | None = None
     enable_ecs_managed_tags: bool | None = field(default=None, name="enableECSManagedTags")
@@ -3687,7 +3689,7 @@ class UpdateTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaul
     cluster: str | None = None
     tasks: tuple[str, ...] | None = None
     protection_enabled: bool | None = None
-    expires_in_minutes: int | None = None
+    expires_in_minutes: Int32 | None = None
 
 
 class UpdateTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -3717,8 +3719,8 @@ class UpdatedExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defau
 
 
 class VCpuCountRangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    min: int | None = None
-    max: int | None = None
+    min: Int32 | None = None
+    max: Int32 | None = None
 
 
 class VersionInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

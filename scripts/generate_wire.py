@@ -46,15 +46,29 @@ RESERVED = frozenset(
     | {"TARGET_PREFIX", "field"}
 )
 
+# Members that agents send or understand but the published model leaves out. Without them a request would lose what the
+# agent said.
+UNPUBLISHED = {
+    "DiscoverPollEndpointRequest": ("zoneId",),
+    "DiscoverPollEndpointResponse": ("systemLogsEndpoint",),
+    "RegisterContainerInstanceRequest": ("clientToken",),
+}
+
 # Python's re has no Unicode property classes. \w is letters, numbers and the underscore; separators are listed.
 PROPERTIES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"}
 
 
 def load_model() -> Model:
-    """The ECS service model that the installed botocore carries."""
+    """The ECS service model that the installed botocore carries, with the unpublished members added."""
     from botocore.loaders import Loader  # type: ignore[import-untyped]
 
     model: Model = Loader().load_service_model("ecs", "service-2")
+    for name, added in UNPUBLISHED.items():
+        members = model["shapes"][name]["members"]
+        for member in added:
+            if member in members:
+                raise ValueError(f"cannot add {member} to {name}: the model has it now, take it out of UNPUBLISHED")
+            members[member] = {"shape": "String"}
     return model
 
 
@@ -328,12 +342,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Write the ECS wire modules from botocore's service model.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a committed file is stale")
     check: bool = parser.parse_args(arguments).check
-    stale = [path for path, text in render_all(load_model()).items() if not path.exists() or path.read_text() != text]
+    files = render_all(load_model())
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if check:
         for path in stale:
             print(f"{path.name} differs from the service model; run python scripts/generate_wire.py", file=sys.stderr)
         return 1 if stale else 0
-    for path, text in render_all(load_model()).items():
+    for path, text in files.items():
         path.write_text(text)
     return 0
 

@@ -1819,12 +1819,14 @@ class DisassociateGatewayFromClusterResponse(Struct, frozen=True, kw_only=True, 
 class DiscoverPollEndpointRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     container_instance: str | None = None
     cluster: str | None = None
+    zone_id: str | None = None
 
 
 class DiscoverPollEndpointResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     endpoint: str | None = None
     telemetry_endpoint: str | None = None
     service_connect_endpoint: str | None = None
+    system_logs_endpoint: str | None = None
 
 
 class DockerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -2846,6 +2848,7 @@ class RegisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_d
     attributes: tuple[Attribute, ...] | None = None
     platform_devices: tuple[PlatformDevice, ...] | None = None
     tags: tuple[Tag, ...] | None = None
+    client_token: str | None = None
 
 
 class RegisterContainerInstanceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

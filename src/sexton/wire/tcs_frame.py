@@ -19,7 +19,7 @@ MAX_HEADER_BYTES = 16 * 1024
 
 def split_frame(frame: bytes) -> tuple[dict[str, str], bytes]:
     """Headers (names as spelt by the sender) and the JSON bytes. A frame that starts with the JSON has no headers."""
-    if frame.lstrip()[:1] == b"{":
+    if frame.startswith(b"{"):
         return {}, frame
     end = frame.find(BLOCK_END, 0, MAX_HEADER_BYTES)
     if end < 0:

@@ -47,6 +47,7 @@ def test_a_frame_without_headers_is_all_json():
         b"Host\r\n\r\n{}",
         b": a\r\n\r\n{}",
         b"Host: a\r\nhost: b\r\n\r\n{}",
+        b"host: a\r\nHost: b\r\n\r\n{}",
         b"Host: \xff\r\n\r\n{}",
         b"Host: a\nX: b\r\n\r\n{}",
         b"Host: " + b"a" * MAX_HEADER_BYTES + b"\r\n\r\n{}",

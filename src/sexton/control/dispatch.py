@@ -1,0 +1,110 @@
+"""From a signed HTTP request to an operation's answer.
+
+In order, and the first that fails answers: the target names an operation, the signature is right, the body is what
+the operation's request looks like, the operation is served here, and the request obeys the service model. Whatever
+happens, the client gets the API's own error shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
+from sexton.control.context import Call, Context, Operation
+from sexton.control.ops import agentcalls, clusters, instances, taskdefs, tasks
+from sexton.store.contract import StoreError
+from sexton.wire import constraints, ecs
+from sexton.wire.errors import (
+    UNREADABLE,
+    EcsError,
+    InternalFailure,
+    InvalidParameterException,
+    SerializationException,
+    ServerException,
+    UnknownOperationException,
+    UnsupportedFeatureException,
+    encode_error,
+)
+
+log = logging.getLogger(__name__)
+
+OPERATIONS: Mapping[str, Operation] = {
+    name: operation
+    for module in (clusters, taskdefs, tasks, instances, agentcalls)
+    for name, operation in module.OPERATIONS.items()
+}
+
+_PREFIX = ecs.TARGET_PREFIX + "."
+
+
+class Reply:
+    """An answer: status, body, and the id that finds it in the log."""
+
+    __slots__ = ("body", "request_id", "status")
+
+    def __init__(self, status: int, body: bytes, request_id: str) -> None:
+        self.status = status
+        self.body = body
+        self.request_id = request_id
+
+
+class Dispatcher:
+    """Serves the API's requests; holds nothing between them."""
+
+    def __init__(self, context: Context, verifier: Verifier) -> None:
+        self._context = context
+        self._verifier = verifier
+        self._encoder = msgspec.json.Encoder()
+        self._decoders: dict[str, msgspec.json.Decoder[msgspec.Struct]] = {}
+
+    async def serve(self, target: str | None, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> Reply:
+        request_id = secrets.token_hex(16)
+        try:
+            answer = await self._serve(target, path, headers, body)
+            return Reply(200, self._encoder.encode(answer), request_id)
+        except EcsError as error:
+            refusal = error
+        except SignatureRefused as error:
+            refusal = EcsError(error.message, code=str(error.kind))
+        except StoreError as error:
+            log.error("store refused", extra={"request_id": request_id, "target": target, "reason": str(error)})
+            refusal = ServerException("The control plane's store cannot take writes now; try again.")
+        except Exception:
+            # The edge: an operation that fails in an unforeseen way must still answer, and must be found in the log.
+            log.exception("operation failed", extra={"request_id": request_id, "target": target})
+            refusal = InternalFailure(
+                f"The control plane failed to serve this request; its log has it as {request_id}."
+            )
+        return Reply(refusal.status, encode_error(refusal), request_id)
+
+    async def _serve(
+        self, target: str | None, path: str, headers: Iterable[tuple[str, str]], body: bytes
+    ) -> msgspec.Struct:
+        name = (target or "").removeprefix(_PREFIX)
+        known = ecs.OPERATIONS.get(name)
+        if target is None or not target.startswith(_PREFIX) or known is None:
+            raise UnknownOperationException(
+                "The request names no operation of Amazon ECS; its X-Amz-Target must be "
+                f"{_PREFIX} and the operation's name."
+            )
+        now = time.time()
+        who = self._verifier.verify("POST", path, "", headers, body, now)
+        decoder = self._decoders.get(name)
+        if decoder is None:
+            decoder = self._decoders[name] = msgspec.json.Decoder(known.request)
+        try:
+            request = decoder.decode(body or b"{}")
+        except UNREADABLE as error:
+            raise SerializationException(f"cannot read the body as a request of {name}: {error}") from None
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise UnsupportedFeatureException(f"The operation {name} is not served by this control plane yet.")
+        violations = constraints.check(request)
+        if violations:
+            raise InvalidParameterException(constraints.describe(violations))
+        return await operation(self._context, Call(who.region, who.access_key, now), request)

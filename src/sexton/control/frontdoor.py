@@ -1,0 +1,66 @@
+"""The control plane's one port: the API by POST, the agents' websockets and a health check by GET.
+
+Only shapes of HTTP are judged here; who may do what is decided behind, where the signature is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from sexton import __version__
+from sexton.control.dispatch import Dispatcher
+from sexton.kit.listener import BodyTooLarge, BodyTooSlow, read_body
+from sexton.wire.errors import EcsError, RequestEntityTooLargeException, UnknownOperationException, encode_error
+
+# Many times the largest request that the service model allows.
+MOST_BODY = 1 << 20
+JSON = "application/x-amz-json-1.1"
+
+Upgrade = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class FrontDoor:
+    """Routes requests; ``upgrades`` serves websockets by path."""
+
+    def __init__(self, dispatcher: Dispatcher, upgrades: dict[str, Upgrade]) -> None:
+        self._dispatcher = dispatcher
+        self._upgrades = upgrades
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "POST":
+            return await self._api(request)
+        if request.method == "GET":
+            upgrade = self._upgrades.get(request.path)
+            if upgrade is not None:
+                return await upgrade(request)
+            if request.path == "/health":
+                body = msgspec.json.encode({"status": "ok", "version": __version__})
+                return web.Response(body=body, content_type="application/json")
+        return _refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
+
+    async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            body = await read_body(request, MOST_BODY)
+        except BodyTooLarge:
+            return _refuse(RequestEntityTooLargeException(f"The body is longer than {MOST_BODY} bytes."), 413)
+        except BodyTooSlow:
+            return _refuse(EcsError("The body did not arrive in time.", code="RequestTimeout"), 408)
+        if request.path_qs != "/":
+            return _refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
+        reply = await self._dispatcher.serve(request.headers.get("X-Amz-Target"), "/", headers, body)
+        return web.Response(
+            status=reply.status,
+            body=reply.body,
+            headers={"Content-Type": JSON, "x-amzn-RequestId": reply.request_id},
+        )
+
+
+def _refuse(error: EcsError, status: int) -> web.Response:
+    """An answer to what is no request of the API; the rest of the connection cannot be trusted to be in step."""
+    response = web.Response(status=status, body=encode_error(error), headers={"Content-Type": JSON})
+    response.force_close()
+    return response

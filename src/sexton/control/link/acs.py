@@ -1,0 +1,238 @@
+"""ACS: one websocket per agent, on which it is told what to run.
+
+A connection starts with everything its instance should know, then a manifest so that the agent can name tasks that
+should no longer be there, then each change as it becomes durable. Nothing is remembered between connections: records
+in, payloads out. The newest connection of an instance is the one that counts; an older one is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from sexton.cloud.sigv4_verify import Verifier
+from sexton.control.context import Call, Context
+from sexton.control.link.delivery import RESEND_AFTER, Delivery
+from sexton.control.link.handshake import Peer, Refused, admit, open_socket
+from sexton.control.ops import instances
+from sexton.control.records import Entry, TaskRecord
+from sexton.core import names, render
+from sexton.kit.supervise import Nursery
+from sexton.wire import acs, acs_task
+from sexton.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+# Well below the minute after which agents give up on a silent connection.
+HEARTBEAT_SECONDS = 25.0
+# So many unanswered heartbeats mean that nobody is there.
+MISSED_HEARTBEATS = 3
+
+
+class Session:
+    """One connection."""
+
+    def __init__(self, peer: Peer, socket: web.WebSocketResponse) -> None:
+        self.peer = peer
+        self.socket = socket
+        self.delivery = Delivery()
+        self.changed = asyncio.Event()
+        self.missed = 0
+
+
+class AcsLink:
+    """Every connected agent."""
+
+    def __init__(self, context: Context, verifier: Verifier) -> None:
+        self._context = context
+        self._verifier = verifier
+        self._sessions: dict[str, Session] = {}
+        context.records.tasks.listen(self._on_task)
+
+    async def start(self) -> None:
+        """Nobody is connected to a control plane that has just started, whatever its records say."""
+        for entry in list(self._context.records.instances.all()):
+            if entry.value.instance.agent_connected:
+                await self._mark(entry.value.region, entry.value.cluster, entry.value.arn, connected=False)
+
+    def _on_task(self, _key: str, before: Entry[TaskRecord] | None, after: Entry[TaskRecord] | None) -> None:
+        entry = after or before
+        session = self._sessions.get(entry.value.task.container_instance_arn or "") if entry else None
+        if session is not None and entry is not None:
+            if after is None or after.value.stopped:
+                session.delivery.forget(entry.value.arn)
+            session.changed.set()
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The handler of the ACS path."""
+        try:
+            peer = admit(self._context, self._verifier, request, "clusterArn", "containerInstanceArn")
+            socket = await open_socket(request)
+        except Refused as refusal:
+            log.info("agent refused", extra={"channel": "acs", "reason": str(refusal)})
+            return refusal.response
+        session = Session(peer, socket)
+        older = self._sessions.get(peer.instance_arn)
+        self._sessions[peer.instance_arn] = session
+        if older is not None:
+            await older.socket.close(code=1001, message=b"a newer connection took over")
+        log.info("agent connected", extra={"instance": peer.instance_arn})
+        nursery = Nursery(f"acs-{peer.instance_id}")
+        try:
+            await self._mark(peer.call.region, peer.cluster, peer.instance_arn, connected=True)
+            nursery.start("deliver", self._deliver(session))
+            nursery.start("heartbeat", self._heartbeat(session))
+            await self._listen(session)
+        finally:
+            await nursery.close()
+            if self._sessions.get(peer.instance_arn) is session:
+                del self._sessions[peer.instance_arn]
+                log.info("agent disconnected", extra={"instance": peer.instance_arn, "code": socket.close_code})
+                await self._mark(peer.call.region, peer.cluster, peer.instance_arn, connected=False)
+        return socket
+
+    async def close(self) -> None:
+        """Tell every agent to come back later."""
+        sessions = list(self._sessions.values())
+        self._sessions.clear()  # what follows is no disconnection worth a record: the process is leaving
+        await asyncio.gather(
+            *(one.socket.close(code=1001, message=b"control plane is stopping") for one in sessions),
+            return_exceptions=True,
+        )
+
+    async def _mark(self, region: str, cluster: str, arn: str, *, connected: bool) -> None:
+        call = Call(region, "", time.time())
+        await instances.change(self._context, call, cluster, arn, agent_connected=connected)
+
+    def _wishes(self, session: Session) -> list[tuple[str, str]]:
+        return [
+            (entry.value.arn, entry.value.task.desired_status or "RUNNING")
+            for entry in self._context.records.tasks.group(session.peer.instance_arn)
+            if not entry.value.stopped
+        ]
+
+    async def _deliver(self, session: Session) -> None:
+        first = True
+        while True:
+            session.changed.clear()
+            wishes = self._wishes(session)
+            due = session.delivery.due(wishes, time.monotonic())
+            if due:
+                await self._send_tasks(session, due)
+                continue
+            if first:
+                first = False
+                if session.peer.full_sync:
+                    await self._send_manifest(session, wishes)
+            try:
+                async with asyncio.timeout(RESEND_AFTER if session.delivery.waiting() else None):
+                    await session.changed.wait()
+            except TimeoutError:
+                pass  # something may be due again
+
+    async def _send_tasks(self, session: Session, arns: list[str]) -> None:
+        payloads = []
+        sequence = 0
+        for arn in arns:
+            member = names.parse_task(arn)
+            entry = member and self._context.records.tasks.get(session.peer.call.region, member.cluster, member.id)
+            if entry:
+                payloads.append(self._payload(entry.value))
+                sequence = max(sequence, entry.revision)
+        message_id = self._context.new_id()
+        session.delivery.sent(
+            [(one.arn or "", one.desired_status or "") for one in payloads], message_id, time.monotonic()
+        )
+        message = acs.PayloadMessage(
+            cluster_arn=self._cluster_arn(session),
+            container_instance_arn=session.peer.instance_arn,
+            message_id=message_id,
+            generated_at=int(time.time() * 1000),
+            # Even numbers: a manifest written after these tasks must have a larger one.
+            seq_num=2 * sequence,
+            tasks=tuple(payloads),
+        )
+        await session.socket.send_str(acs.encode(message).decode())
+
+    def _payload(self, record: TaskRecord) -> acs_task.Task:
+        definition = self._context.records.definition_of(record)
+        if definition is None:
+            # Definitions are never removed while tasks use them; an agent can still be told to stop the task.
+            return acs_task.Task(arn=record.arn, task_cluster_arn=record.task.cluster_arn, desired_status="STOPPED")
+        return render.payload(record.task, definition.definition, record.account)
+
+    async def _send_manifest(self, session: Session, wishes: list[tuple[str, str]]) -> None:
+        tasks = tuple(
+            acs.TaskIdentifier(task_arn=arn, task_cluster_arn=self._cluster_arn(session), desired_status="RUNNING")
+            for arn, wish in wishes
+            if wish != "STOPPED"
+        )
+        manifest = acs.TaskManifestMessage(
+            cluster_arn=self._cluster_arn(session),
+            container_instance_arn=session.peer.instance_arn,
+            message_id=self._context.new_id(),
+            generated_at=int(time.time() * 1000),
+            timeline=2 * self._context.records.revision + 1,
+            tasks=tasks,
+        )
+        await session.socket.send_str(acs.encode(manifest).decode())
+
+    def _cluster_arn(self, session: Session) -> str:
+        return names.cluster_arn(self._context.place(session.peer.call), session.peer.cluster)
+
+    async def _heartbeat(self, session: Session) -> None:
+        while session.missed < MISSED_HEARTBEATS:
+            message = acs.HeartbeatMessage(healthy=True, message_id=self._context.new_id())
+            await session.socket.send_str(acs.encode(message).decode())
+            session.missed += 1
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+        await session.socket.close(code=1001, message=b"no heartbeat")
+
+    async def _listen(self, session: Session) -> None:
+        async for frame in session.socket:
+            if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                break
+            try:
+                message = acs.decode(frame.data)
+            except WireError as error:
+                log.warning("frame not understood", extra={"instance": session.peer.instance_arn, "reason": str(error)})
+                continue
+            await self._take(session, message.body)
+
+    async def _take(self, session: Session, body: Any) -> None:
+        match body:
+            case acs.HeartbeatAckRequest():
+                session.missed = 0
+            case acs.AckRequest(message_id=str(message_id)):
+                session.delivery.acknowledge(message_id)
+            case acs.NackRequest(reason=reason):
+                log.warning("agent refused a message", extra={"instance": session.peer.instance_arn, "reason": reason})
+            case acs.TaskStopVerificationMessage(message_id=message_id, stop_candidates=candidates):
+                confirmed = tuple(one for one in candidates or () if self._may_stop(session, one.task_arn))
+                log.info(
+                    "agent asked which tasks to stop",
+                    extra={
+                        "instance": session.peer.instance_arn,
+                        "asked": len(candidates or ()),
+                        "stop": len(confirmed),
+                    },
+                )
+                answer = acs.TaskStopVerificationAck(
+                    message_id=message_id, generated_at=int(time.time() * 1000), stop_tasks=confirmed
+                )
+                await session.socket.send_str(acs.encode(answer).decode())
+            case _:
+                pass  # acknowledgements of credentials and whatever newer agents say need no answer
+
+    def _may_stop(self, session: Session, arn: str | None) -> bool:
+        """Whether the agent is right that a task should not be there."""
+        member = names.parse_task(arn or "")
+        entry = member and self._context.records.tasks.get(session.peer.call.region, member.cluster, member.id)
+        if not entry:
+            return True
+        task = entry.value.task
+        return task.desired_status == "STOPPED" or task.container_instance_arn != session.peer.instance_arn

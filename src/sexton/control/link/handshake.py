@@ -1,0 +1,82 @@
+"""Who an agent is, before its websocket opens: a signed GET that names a container instance of an active cluster.
+
+A refusal is a small JSON body whose type decides what the agent does next, so each case has its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import NamedTuple
+
+from aiohttp import web
+
+from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
+from sexton.control.context import Call, Context
+from sexton.control.ops import instances
+from sexton.core import names
+from sexton.wire.refusal import Refusal, encode_refusal
+
+log = logging.getLogger(__name__)
+
+
+class Peer(NamedTuple):
+    """An agent that was let in."""
+
+    call: Call
+    cluster: str
+    instance_arn: str
+    instance_id: str
+    full_sync: bool
+
+
+class Refused(Exception):  # noqa: N818 - becomes the answer to the upgrade
+    """The agent is not let in; ``response`` says why in the agent's own terms."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.response = web.Response(
+            status=status, body=encode_refusal(Refusal(kind, message)), content_type="application/json"
+        )
+
+
+def admit(
+    context: Context, verifier: Verifier, request: web.BaseRequest, cluster_field: str, instance_field: str
+) -> Peer:
+    """Let an agent in, or raise Refused."""
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
+    path, _, query = request.raw_path.partition("?")
+    now = time.time()
+    try:
+        who = verifier.verify("GET", path, query, headers, b"", now)
+    except SignatureRefused as error:
+        raise Refused(403, "AccessDeniedException", error.message) from None
+    call = Call(who.region, who.access_key, now)
+    cluster = names.parse_cluster(request.query.get(cluster_field))
+    entry = context.records.clusters.get(call.region, cluster) if cluster else None
+    if cluster is None or entry is None or entry.value.cluster.status != "ACTIVE":
+        raise Refused(400, "InvalidClusterException", "Cluster not found.")
+    instance = instances.find(context, call, cluster, request.query.get(instance_field))
+    if instance is None:
+        raise Refused(400, "InactiveInstanceException", "The container instance is not registered; it is inactive.")
+    attributes = {one.name for one in instance.value.instance.attributes or ()}
+    return Peer(
+        call=call,
+        cluster=cluster,
+        instance_arn=instance.value.arn,
+        instance_id=names.last_part(instance.value.arn),
+        full_sync="ecs.capability.full-sync" in attributes,
+    )
+
+
+# A frame larger than any telemetry page is not one.
+MOST_FRAME = 2 << 20
+
+
+async def open_socket(request: web.BaseRequest) -> web.WebSocketResponse:
+    """Answer the upgrade. Raises Refused when the request is no websocket upgrade."""
+    socket = web.WebSocketResponse(max_msg_size=MOST_FRAME, compress=False, timeout=2.0)
+    if not socket.can_prepare(request):
+        raise Refused(400, "BadRequestException", "This path takes websocket connections only.")
+    await socket.prepare(request)
+    return socket

@@ -1,0 +1,112 @@
+"""TCS: one websocket per agent, on which it reports metrics and health.
+
+Every frame is signed by itself; one whose signature is wrong is answered with an error and not believed. Metrics are
+acknowledged and let go; the instance's own status is kept in its record, where clients see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
+from sexton.control.context import Context
+from sexton.control.link.acs import HEARTBEAT_SECONDS
+from sexton.control.link.handshake import Peer, Refused, admit, open_socket
+from sexton.control.ops import instances
+from sexton.kit.supervise import Nursery
+from sexton.wire import ecs, tcs
+from sexton.wire.errors import WireError
+from sexton.wire.tcs_frame import split_frame
+
+log = logging.getLogger(__name__)
+
+# The agents' spelling of what they check, and the API's.
+_CHECKS = {"ContainerRuntime": "CONTAINER_RUNTIME"}
+
+
+class TcsLink:
+    """Every agent that reports."""
+
+    def __init__(self, context: Context, verifier: Verifier) -> None:
+        self._context = context
+        self._verifier = verifier
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The handler of the TCS path."""
+        try:
+            peer = admit(self._context, self._verifier, request, "cluster", "containerInstance")
+            socket = await open_socket(request)
+        except Refused as refusal:
+            log.info("agent refused", extra={"channel": "tcs", "reason": str(refusal)})
+            return refusal.response
+        self._sockets.add(socket)
+        nursery = Nursery(f"tcs-{peer.instance_id}")
+        nursery.start("heartbeat", self._heartbeat(socket))
+        path, _, query = request.raw_path.partition("?")
+        try:
+            async for frame in socket:
+                if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                    break
+                data = frame.data.encode() if isinstance(frame.data, str) else frame.data
+                await socket.send_str(tcs.encode(await self._take(peer, path, query, data)).decode())
+        finally:
+            self._sockets.discard(socket)
+            await nursery.close()
+        return socket
+
+    async def close(self) -> None:
+        await asyncio.gather(
+            *(socket.close(code=1001, message=b"control plane is stopping") for socket in list(self._sockets)),
+            return_exceptions=True,
+        )
+
+    async def _heartbeat(self, socket: web.WebSocketResponse) -> None:
+        while True:
+            await socket.send_str(tcs.encode(tcs.HeartbeatMessage(healthy=True)).decode())
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _take(self, peer: Peer, path: str, query: str, frame: bytes) -> msgspec.Struct:
+        """The answer to one frame."""
+        try:
+            headers, body = split_frame(frame)
+            self._verifier.verify("GET", path, query, list(headers.items()), body, time.time())
+            message = tcs.decode(body)
+        except SignatureRefused as error:
+            return tcs.BadRequestException(message=error.message)
+        except WireError as error:
+            return tcs.BadRequestException(message=str(error))
+        match message.body:
+            case tcs.PublishMetricsRequest():
+                return tcs.AckPublishMetric(message="")
+            case tcs.PublishHealthRequest():
+                return tcs.AckPublishHealth(message="")
+            case tcs.PublishInstanceStatusRequest(statuses=statuses):
+                await self._keep_status(peer, statuses or ())
+                return tcs.AckPublishInstanceStatus(message="")
+            case _:
+                return tcs.BadRequestException(message=f"cannot take a message of type {message.type}")
+
+    async def _keep_status(self, peer: Peer, statuses: tuple[tcs.InstanceStatus, ...]) -> None:
+        details = tuple(
+            ecs.InstanceHealthCheckResult(
+                type=_CHECKS.get(one.type or "", one.type),
+                status=one.status,
+                status_reason=one.status_reason,
+                last_status_change=one.last_status_change,
+            )
+            for one in statuses
+        )
+        words = {one.status for one in details}
+        overall = next((word for word in ("IMPAIRED", "INSUFFICIENT_DATA", "INITIALIZING") if word in words), "OK")
+        health = ecs.ContainerInstanceHealthStatus(overall_status=overall, details=details)
+        known: Any = instances.find(self._context, peer.call, peer.cluster, peer.instance_arn)
+        # Only a change is worth a write; every agent says the same thing several times a minute.
+        if known is not None and known.value.instance.health_status != health:
+            await instances.change(self._context, peer.call, peer.cluster, peer.instance_arn, health_status=health)

@@ -1,0 +1,121 @@
+"""The calls that only agents make: where to connect, and what became of tasks.
+
+Reports arrive at least once; one that says nothing new is acknowledged without a write.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sexton.control.context import CONFLICT_TRIES, Call, Context, Operation, active_cluster, busy, invalid
+from sexton.control.ops import instances, taskdefs, tasks
+from sexton.control.records import TaskRecord
+from sexton.core import lifecycle
+from sexton.wire import ecs
+
+
+async def discover(
+    context: Context, call: Call, request: ecs.DiscoverPollEndpointRequest
+) -> ecs.DiscoverPollEndpointResponse:
+    cluster = active_cluster(context, call, request.cluster).value.name
+    if request.container_instance and instances.find(context, call, cluster, request.container_instance) is None:
+        raise invalid("The referenced container instance was not found.")
+    return ecs.DiscoverPollEndpointResponse(
+        endpoint=f"{context.endpoint}/acs/",
+        telemetry_endpoint=f"{context.endpoint}/tcs/",
+        service_connect_endpoint=f"{context.endpoint}/sc/",
+    )
+
+
+async def submit_task(
+    context: Context, call: Call, request: ecs.SubmitTaskStateChangeRequest
+) -> ecs.SubmitTaskStateChangeResponse:
+    await _apply(context, call, request)
+    return ecs.SubmitTaskStateChangeResponse(acknowledgment=context.new_id())
+
+
+async def submit_container(
+    context: Context, call: Call, request: ecs.SubmitContainerStateChangeRequest
+) -> ecs.SubmitContainerStateChangeResponse:
+    change = ecs.ContainerStateChange(
+        container_name=request.container_name,
+        runtime_id=request.runtime_id,
+        status=request.status,
+        exit_code=request.exit_code,
+        reason=request.reason,
+        network_bindings=request.network_bindings,
+    )
+    whole = ecs.SubmitTaskStateChangeRequest(cluster=request.cluster, task=request.task, containers=(change,))
+    await _apply(context, call, whole)
+    return ecs.SubmitContainerStateChangeResponse(acknowledgment=context.new_id())
+
+
+async def submit_attachments(
+    context: Context, call: Call, request: ecs.SubmitAttachmentStateChangesRequest
+) -> ecs.SubmitAttachmentStateChangesResponse:
+    """Nothing here attaches anything yet, so there is nothing to record; agents still expect their answer."""
+    active_cluster(context, call, request.cluster)
+    return ecs.SubmitAttachmentStateChangesResponse(acknowledgment=context.new_id())
+
+
+async def _apply(context: Context, call: Call, request: ecs.SubmitTaskStateChangeRequest) -> None:
+    cluster = active_cluster(context, call, request.cluster).value.name
+    records = context.records
+    for _ in range(CONFLICT_TRIES):
+        entry = tasks.find(context, call, cluster, request.task)
+        if entry is None:
+            raise invalid("The referenced task was not found.")
+        task = lifecycle.report(entry.value.task, request, _essential(context, call, entry.value), call.now)
+        if task == entry.value.task:
+            return
+        record = msgspec.structs.replace(entry.value, task=task)
+        where = (record.region, record.cluster, record.id)
+        result = await records.commit(
+            [records.unchanged(records.tasks, entry, *where)], [records.put(records.tasks, record, *where)]
+        )
+        if result.succeeded:
+            return
+    raise busy(f"task {request.task}")
+
+
+def _essential(context: Context, call: Call, record: TaskRecord) -> frozenset[str]:
+    definition = context.records.definition_of(record)
+    containers = definition.definition.container_definitions if definition else None
+    return frozenset(one.name or "" for one in containers or () if one.essential is not False)
+
+
+async def list_tags(
+    context: Context, call: Call, request: ecs.ListTagsForResourceRequest
+) -> ecs.ListTagsForResourceResponse:
+    """Tags of the resources that there are so far; agents ask for those of their task and of themselves."""
+    arn = request.resource_arn or ""
+    found: tuple[ecs.Tag, ...] | None = None
+    kind, _, rest = arn.split(":", 5)[-1].partition("/")
+    parts = rest.split("/")
+    records = context.records
+    match kind, len(parts):
+        case "cluster", 1:
+            cluster = records.clusters.get(call.region, parts[0])
+            found = (cluster.value.cluster.tags or ()) if cluster else None
+        case "task", 2:
+            task = records.tasks.get(call.region, *parts)
+            found = (task.value.task.tags or ()) if task else None
+        case "container-instance", 2:
+            instance = records.instances.get(call.region, *parts)
+            found = (instance.value.instance.tags or ()) if instance else None
+        case "task-definition", 1:
+            revision = parts[0].partition(":")[2]
+            definition = taskdefs.find(context, call, parts[0]) if revision else None
+            found = definition.value.tags if definition else None
+    if found is None:
+        raise invalid("The specified resource was not found. Specify a valid resource ARN.")
+    return ecs.ListTagsForResourceResponse(tags=found)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "DiscoverPollEndpoint": discover,
+    "SubmitTaskStateChange": submit_task,
+    "SubmitContainerStateChange": submit_container,
+    "SubmitAttachmentStateChanges": submit_attachments,
+    "ListTagsForResource": list_tags,
+}

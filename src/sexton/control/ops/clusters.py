@@ -1,0 +1,131 @@
+"""Clusters: a name under which hosts and tasks meet.
+
+The default cluster exists from the first start, as it does for anyone who has used ECS once. A deleted cluster
+stays as INACTIVE, as ECS keeps it, and becomes active again when it is created anew.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sexton.control.context import (
+    CONFLICT_TRIES,
+    Call,
+    Context,
+    Operation,
+    active_cluster,
+    busy,
+    cluster_name,
+    page,
+)
+from sexton.control.records import ClusterRecord, Entry
+from sexton.core import names
+from sexton.wire import ecs
+from sexton.wire.errors import ClusterContainsContainerInstancesException, ClusterContainsTasksException
+
+
+def counted(context: Context, entry: Entry[ClusterRecord], *, tags: bool = False, settings: bool = True) -> ecs.Cluster:
+    """The cluster with its counts."""
+    record = entry.value
+    instances = context.records.instances.group(f"{record.region}/{record.name}")
+    running = pending = 0
+    for instance in instances:
+        for one in context.records.tasks.group(instance.value.arn):
+            running += one.value.task.last_status == "RUNNING"
+            pending += one.value.task.last_status == "PENDING"
+    return msgspec.structs.replace(
+        record.cluster,
+        registered_container_instances_count=len(instances),
+        running_tasks_count=running,
+        pending_tasks_count=pending,
+        active_services_count=0,
+        tags=record.cluster.tags or () if tags else (),
+        settings=record.cluster.settings or () if settings else (),
+    )
+
+
+async def create(context: Context, call: Call, request: ecs.CreateClusterRequest) -> ecs.CreateClusterResponse:
+    name = cluster_name(request.cluster_name)
+    for _ in range(CONFLICT_TRIES):
+        entry = context.records.clusters.get(call.region, name)
+        if entry is not None and entry.value.cluster.status == "ACTIVE":
+            break  # creating what exists answers with it
+        cluster = ecs.Cluster(
+            cluster_arn=names.cluster_arn(context.place(call), name),
+            cluster_name=name,
+            status="ACTIVE",
+            statistics=(),
+            tags=request.tags,
+            settings=request.settings or (ecs.ClusterSetting(name="containerInsights", value="disabled"),),
+            configuration=request.configuration,
+            capacity_providers=request.capacity_providers or (),
+            default_capacity_provider_strategy=request.default_capacity_provider_strategy or (),
+            service_connect_defaults=_defaults(request.service_connect_defaults),
+        )
+        table = context.records.clusters
+        record = ClusterRecord(region=call.region, cluster=cluster)
+        await context.records.commit(
+            [context.records.unchanged(table, entry, call.region, name)],
+            [context.records.put(table, record, call.region, name)],
+        )
+    entry = active_cluster(context, call, name)
+    return ecs.CreateClusterResponse(cluster=counted(context, entry, tags=True))
+
+
+def _defaults(given: ecs.ClusterServiceConnectDefaultsRequest | None) -> ecs.ClusterServiceConnectDefaults | None:
+    return ecs.ClusterServiceConnectDefaults(namespace=given.namespace) if given and given.namespace else None
+
+
+async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest) -> ecs.DeleteClusterResponse:
+    for _ in range(CONFLICT_TRIES):
+        entry = active_cluster(context, call, request.cluster)
+        name = entry.value.name
+        instances = context.records.instances.group(f"{call.region}/{name}")
+        if instances:
+            raise ClusterContainsContainerInstancesException(
+                "The Cluster cannot be deleted while Container Instances are active or draining.",
+            )
+        if any(not one.value.stopped for _, one in context.records.tasks.under(call.region, name)):
+            raise ClusterContainsTasksException("The Cluster cannot be deleted while Tasks are active.")
+        inactive = msgspec.structs.replace(entry.value.cluster, status="INACTIVE")
+        table = context.records.clusters
+        result = await context.records.commit(
+            [context.records.unchanged(table, entry, call.region, name)],
+            [context.records.put(table, msgspec.structs.replace(entry.value, cluster=inactive), call.region, name)],
+        )
+        after = table.get(call.region, name)
+        if result.succeeded and after is not None:
+            return ecs.DeleteClusterResponse(cluster=counted(context, after))
+    raise busy(f"cluster {request.cluster}")
+
+
+async def describe(context: Context, call: Call, request: ecs.DescribeClustersRequest) -> ecs.DescribeClustersResponse:
+    include = set(request.include or ())
+    found, failures = [], []
+    for given in request.clusters or (names.DEFAULT_CLUSTER,):
+        name = names.parse_cluster(given)
+        entry = context.records.clusters.get(call.region, name) if name else None
+        if entry is None:
+            arn = given if given.startswith("arn:") else names.cluster_arn(context.place(call), given)
+            failures.append(ecs.Failure(arn=arn, reason="MISSING"))
+        else:
+            found.append(counted(context, entry, tags="TAGS" in include, settings="SETTINGS" in include))
+    return ecs.DescribeClustersResponse(clusters=tuple(found), failures=tuple(failures))
+
+
+async def listing(context: Context, call: Call, request: ecs.ListClustersRequest) -> ecs.ListClustersResponse:
+    keys = sorted(
+        key for key, one in context.records.clusters.under(call.region) if one.value.cluster.status == "ACTIVE"
+    )
+    chosen, token = page(keys, request.next_token, request.max_results)
+    rows = (context.records.clusters.get(key) for key in chosen)
+    arns = tuple(row.value.cluster.cluster_arn or "" for row in rows if row)
+    return ecs.ListClustersResponse(cluster_arns=arns, next_token=token)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "CreateCluster": create,
+    "DeleteCluster": delete,
+    "DescribeClusters": describe,
+    "ListClusters": listing,
+}

@@ -1,0 +1,280 @@
+"""The control plane's records: typed, indexed, in memory, and exactly what the store holds.
+
+One watch over the whole store feeds every table, so the same code serves a store that only this process writes and
+one that many replicas share. A write goes to the store first; ``commit`` returns when it is durable and the tables
+show it, which makes every later read of this process see it. Whoever must react to a change (the link to an agent,
+the event stream) listens here and is told after the tables are up to date.
+
+Nothing here survives a restart and nothing needs to: the tables are read again from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from sexton.core import names
+from sexton.core.resources import NOTHING, Resources
+from sexton.kit.supervise import Nursery
+from sexton.store.contract import Change, Compacted, Compare, Delete, Put, Store, TxnResult, Write
+from sexton.wire import ecs
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def revision_key(revision: int) -> str:
+    """A revision as part of a key, so that keys sort as numbers do."""
+    return f"{revision:010d}"
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cluster without its counts; those are computed from the other tables when somebody asks."""
+
+    region: str
+    cluster: ecs.Cluster
+
+    @property
+    def name(self) -> str:
+        return self.cluster.cluster_name or ""
+
+
+class FamilyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The newest revision number a family ever had; numbers are never used twice."""
+
+    latest: int
+
+
+class DefinitionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    definition: ecs.TaskDefinition
+    tags: tuple[ecs.Tag, ...] = ()
+
+
+class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A container instance without its counts and remaining resources, which are computed."""
+
+    region: str
+    cluster: str
+    instance: ecs.ContainerInstance
+
+    @property
+    def arn(self) -> str:
+        return self.instance.container_instance_arn or ""
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task as the API shows it, and what the API does not show: what it takes of its host."""
+
+    region: str
+    cluster: str
+    id: str
+    task: ecs.Task
+    demand: Resources = NOTHING
+    account: str = ""
+
+    @property
+    def arn(self) -> str:
+        return self.task.task_arn or ""
+
+    @property
+    def stopped(self) -> bool:
+        return self.task.last_status == "STOPPED"
+
+
+class Entry(Generic[T]):
+    """A record with the revision of its last change; ``encoded`` keeps the wire form the API sends most."""
+
+    __slots__ = ("encoded", "revision", "value")
+
+    def __init__(self, value: T, revision: int) -> None:
+        self.value = value
+        self.revision = revision
+        self.encoded: msgspec.Raw | None = None
+
+
+Listener = Callable[[str, Entry[T] | None, Entry[T] | None], None]
+
+
+class Table(Generic[T]):
+    """All records under one prefix. Keys here are without the prefix."""
+
+    def __init__(self, prefix: str, kind: type[T]) -> None:
+        self.prefix = prefix
+        self._decoder = msgspec.json.Decoder(kind)
+        self._rows: dict[str, Entry[T]] = {}
+        self._groups: dict[str, dict[str, None]] = {}
+        self._group_of: Callable[[T], str] | None = None
+        self._listeners: list[Listener[T]] = []
+
+    def grouped(self, group_of: Callable[[T], str]) -> Table[T]:
+        """Keep an index by this function as well; call it before anything is loaded."""
+        self._group_of = group_of
+        return self
+
+    def listen(self, listener: Listener[T]) -> None:
+        """Call ``listener(key, before, after)`` after each change."""
+        self._listeners.append(listener)
+
+    def key(self, *parts: str) -> str:
+        return self.prefix + "/".join(parts)
+
+    def get(self, *parts: str) -> Entry[T] | None:
+        return self._rows.get("/".join(parts))
+
+    def under(self, *parts: str) -> Iterator[tuple[str, Entry[T]]]:
+        """Records whose key begins with these parts, in no promised order."""
+        start = "/".join(parts) + "/"
+        return ((key, entry) for key, entry in self._rows.items() if key.startswith(start))
+
+    def all(self) -> Iterator[Entry[T]]:
+        return iter(self._rows.values())
+
+    def group(self, name: str) -> list[Entry[T]]:
+        return [self._rows[key] for key in self._groups.get(name, ())]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def apply(self, change: Change, written: T | None) -> Callable[[], None] | None:
+        """Take one change in; returns the call that tells the listeners, to be made when the batch is complete."""
+        key = change.key[len(self.prefix) :]
+        before = self._rows.get(key)
+        after: Entry[T] | None = None
+        if change.value is not None:
+            after = Entry(written if written is not None else self._decoder.decode(change.value), change.revision)
+            self._rows[key] = after
+        elif before is not None:
+            del self._rows[key]
+        if self._group_of is not None:
+            old = self._group_of(before.value) if before else None
+            new = self._group_of(after.value) if after else None
+            if old is not None and old != new:
+                members = self._groups[old]
+                del members[key]
+                if not members:
+                    del self._groups[old]
+            if new is not None and old != new:
+                self._groups.setdefault(new, {})[key] = None
+        if not self._listeners:
+            return None
+        return lambda: self._tell(key, before, after)
+
+    def _tell(self, key: str, before: Entry[T] | None, after: Entry[T] | None) -> None:
+        for listener in self._listeners:
+            listener(key, before, after)
+
+
+class Records:
+    """Every table of the control plane, and the only way to write them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.clusters = Table("clusters/", ClusterRecord)
+        self.families = Table("families/", FamilyRecord)
+        self.definitions = Table("definitions/", DefinitionRecord).grouped(
+            lambda record: (record.definition.task_definition_arn or "").rpartition(":")[0]
+        )
+        self.instances = Table("instances/", InstanceRecord).grouped(lambda record: f"{record.region}/{record.cluster}")
+        self.tasks = Table("tasks/", TaskRecord).grouped(lambda record: record.task.container_instance_arn or "")
+        self._tables: dict[str, Table[msgspec.Struct]] = {
+            table.prefix: table  # type: ignore[misc]
+            for table in (self.clusters, self.families, self.definitions, self.instances, self.tasks)
+        }
+        self._encoder = msgspec.json.Encoder()
+        # Records just written by this process, by the identity of their bytes' content: they need no decoding.
+        self._written: dict[bytes, msgspec.Struct] = {}
+        self.revision = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def start(self, nursery: Nursery) -> None:
+        """Read everything, then follow the store."""
+        page = await self._store.range("")
+        self._take(tuple(Change(one.key, one.value, one.mod_revision) for one in page.items), page.revision)
+        nursery.start("records", self._follow())
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                async with self._store.watch("", self.revision) as watch:
+                    async for batch in watch:
+                        self._take(batch, batch[-1].revision)
+            except Compacted:
+                log.warning("records fell behind the store, reading everything again")
+            await self._reread()
+
+    async def _reread(self) -> None:
+        page = await self._store.range("")
+        present = {one.key for one in page.items}
+        gone = [
+            Change(table.prefix + key, None, page.revision)
+            for table in self._tables.values()
+            for key in list(table._rows)
+            if table.prefix + key not in present
+        ]
+        here = [Change(one.key, one.value, one.mod_revision) for one in page.items if one.mod_revision > self.revision]
+        self._take((*gone, *here), page.revision)
+
+    def _take(self, batch: Sequence[Change], revision: int) -> None:
+        told = []
+        for change in batch:
+            table = self._tables.get(change.key[: change.key.find("/") + 1])
+            if table is None:
+                continue
+            written = self._written.pop(change.value, None) if change.value is not None else None
+            tell = table.apply(change, written)
+            if tell is not None:
+                told.append(tell)
+        self.revision = max(self.revision, revision)
+        if self._waiting:
+            ready = [future for wanted, future in self._waiting if wanted <= self.revision]
+            self._waiting = [pair for pair in self._waiting if pair[0] > self.revision]
+            for future in ready:
+                if not future.done():
+                    future.set_result(None)
+        for tell in told:
+            tell()
+
+    def definition_of(self, record: TaskRecord) -> DefinitionRecord | None:
+        """The definition that a task was made from."""
+        name = names.parse_definition(record.task.task_definition_arn or "")
+        entry = name and self.definitions.get(record.region, name.family, revision_key(name.revision))
+        return entry.value if entry else None
+
+    def put(self, table: Table[T], value: T, *parts: str) -> Put:
+        """The write of one record."""
+        data = self._encoder.encode(value)
+        self._written[data] = value
+        return Put(table.key(*parts), data)
+
+    def delete(self, table: Table[T], *parts: str) -> Delete:
+        return Delete(table.key(*parts))
+
+    def unchanged(self, table: Table[T], entry: Entry[T] | None, *parts: str) -> Compare:
+        """The condition that a record is still what was read (or still absent)."""
+        return Compare(table.key(*parts), entry.revision if entry else 0)
+
+    async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> TxnResult:
+        """Make the writes durable if the conditions hold; returns when this process's reads show them."""
+        try:
+            result = await self._store.txn(compares, writes)
+        except BaseException:
+            self._forget(writes)
+            raise
+        if not result.succeeded:
+            self._forget(writes)
+        # A conflict means somebody else's change is on its way here; deciding again before it arrives is useless.
+        if result.revision > self.revision:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((result.revision, future))
+            await future
+        return result
+
+    def _forget(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            if isinstance(write, Put):
+                self._written.pop(write.value, None)

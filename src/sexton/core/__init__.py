@@ -1,0 +1,1 @@
+"""Decisions as pure functions over immutable values: no I/O, no clock, no randomness."""

@@ -1,0 +1,98 @@
+"""What a task definition needs of a host, as the attributes an agent advertises.
+
+An agent advertises only what it does; placement matches the two lists. So a definition that asks for more than any
+host can do is refused when it is run, with the missing attribute's name, instead of being half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sexton.wire import ecs
+
+_C = "com.amazonaws.ecs.capability."
+_E = "ecs.capability."
+
+
+def required(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest) -> tuple[str, ...]:
+    """Attribute names, sorted, without repeats."""
+    names = set(_of_task(definition))
+    for container in definition.container_definitions or ():
+        names.update(_of_container(container, bool(definition.execution_role_arn)))
+    return tuple(sorted(names))
+
+
+def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
+    if definition.network_mode == "awsvpc":
+        yield _E + "task-eni"
+    if definition.task_role_arn:
+        yield _C + "task-iam-role"
+        if definition.network_mode == "host":
+            yield _C + "task-iam-role-network-host"
+    if definition.cpu or definition.memory:
+        yield _E + "task-cpu-mem-limit"
+    if definition.pid_mode or definition.ipc_mode:
+        yield _E + "pid-ipc-namespace-sharing"
+    if definition.proxy_configuration:
+        yield _E + "aws-appmesh"
+    if definition.inference_accelerators:
+        yield _E + "task-eia"
+    if definition.enable_fault_injection:
+        yield _E + "fault-injection"
+    for volume in definition.volumes or ():
+        if volume.docker_volume_configuration:
+            yield _E + "docker-plugin." + (volume.docker_volume_configuration.driver or "local").replace(":", ".")
+        elif volume.efs_volume_configuration:
+            settings = volume.efs_volume_configuration
+            yield _E + ("efsAuth" if settings.transit_encryption == "ENABLED" else "efs")
+        elif volume.fsx_windows_file_server_volume_configuration:
+            yield _E + "fsxWindowsFileServer"
+        elif volume.configured_at_launch:
+            yield _E + "storage.ebs-task-volume-attach"
+        elif not (volume.host and volume.host.source_path):
+            yield _E + "docker-plugin.local"
+
+
+def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> Iterator[str]:
+    if container.privileged:
+        yield _C + "privileged-container"
+    if container.log_configuration and container.log_configuration.log_driver:
+        driver = container.log_configuration.log_driver
+        yield _C + "logging-driver." + driver
+        if driver == "awslogs" and execution_role:
+            yield _E + "execution-role-awslogs"
+        if container.log_configuration.secret_options:
+            yield _E + "secrets.ssm.bootstrap.log-driver"
+    if container.health_check:
+        yield _E + "container-health-check"
+    if container.depends_on or container.links or container.volumes_from:
+        yield _E + "container-ordering"
+    if container.restart_policy and container.restart_policy.enabled:
+        yield _E + "container-restart-policy"
+    if container.repository_credentials:
+        yield _E + "private-registry-authentication.secretsmanager"
+    if container.environment_files:
+        yield _E + "env-files.s3"
+    if container.firelens_configuration:
+        yield _E + "firelens." + (container.firelens_configuration.type or "fluentd")
+    if container.credential_specs:
+        yield _E + "gmsa"
+    for secret in container.secrets or ():
+        source = "asm" if ":secretsmanager:" in (secret.value_from or "") else "ssm"
+        yield f"{_E}secrets.{source}.environment-variables"
+    for mapping in container.port_mappings or ():
+        if mapping.container_port_range:
+            yield _E + "network.container-port-range"
+    for need in container.resource_requirements or ():
+        yield _E + ("gpu" if need.type == "GPU" else "task-eia")
+    image = container.image or ""
+    if ".dkr.ecr" in image:
+        yield _C + "ecr-auth"
+        if execution_role:
+            yield _E + "execution-role-ecr-pull"
+    swap = container.linux_parameters
+    yield (
+        _C
+        + "docker-remote-api."
+        + ("1.24" if container.health_check else "1.25" if swap and swap.init_process_enabled else "1.18")
+    )

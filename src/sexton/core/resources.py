@@ -1,0 +1,148 @@
+"""CPU, memory and ports of a host: what a task asks for, what is left, what does not fit.
+
+The control plane places with these figures and the agent admits with them, so both count in one way. A host's
+remaining resources are never stored: they are its registered ones less the demands of its tasks, and so they
+always add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from sexton.wire import ecs
+
+CPU_PER_CORE = 1024
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount: CPU units (1024 a core), MiB of memory, host ports."""
+
+    cpu: int = 0
+    memory: int = 0
+    tcp: frozenset[int] = frozenset()
+    udp: frozenset[int] = frozenset()
+
+
+NOTHING = Resources()
+
+
+def lacking(left: Resources, taken_ports: Resources, demand: Resources) -> tuple[str, ...]:
+    """What keeps the demand from fitting, in the words ECS uses for it; empty when it fits."""
+    reasons = []
+    if demand.cpu > left.cpu:
+        reasons.append("RESOURCE:CPU")
+    if demand.memory > left.memory:
+        reasons.append("RESOURCE:MEMORY")
+    if demand.tcp & taken_ports.tcp or demand.udp & taken_ports.udp:
+        reasons.append("RESOURCE:PORTS")
+    return tuple(reasons)
+
+
+def add(one: Resources, other: Resources) -> Resources:
+    return Resources(
+        cpu=one.cpu + other.cpu, memory=one.memory + other.memory, tcp=one.tcp | other.tcp, udp=one.udp | other.udp
+    )
+
+
+def total(parts: Iterable[Resources]) -> Resources:
+    """The sum of all parts."""
+    cpu = memory = 0
+    tcp: set[int] = set()
+    udp: set[int] = set()
+    for part in parts:
+        cpu += part.cpu
+        memory += part.memory
+        tcp |= part.tcp
+        udp |= part.udp
+    return Resources(cpu=cpu, memory=memory, tcp=frozenset(tcp), udp=frozenset(udp))
+
+
+def demand_of(definition: ecs.TaskDefinition, overrides: ecs.TaskOverride | None) -> Resources:
+    """What one task of this definition takes of its host.
+
+    The task's own cpu and memory count when they are given, else the sum over its containers, with a container's
+    reservation before its hard limit. Only fixed host ports are demanded; a port chosen at start is never short.
+    """
+    task_cpu = number((overrides and overrides.cpu) or definition.cpu)
+    task_memory = number((overrides and overrides.memory) or definition.memory)
+    by_name = {one.name: one for one in (overrides.container_overrides if overrides else None) or ()}
+    cpu = memory = 0
+    tcp: set[int] = set()
+    udp: set[int] = set()
+    for container in definition.container_definitions or ():
+        own = by_name.get(container.name)
+        cpu += (own.cpu if own and own.cpu is not None else container.cpu) or 0
+        reservation = own.memory_reservation if own and own.memory_reservation else container.memory_reservation
+        limit = own.memory if own and own.memory else container.memory
+        memory += reservation or limit or 0
+        for mapping in container.port_mappings or ():
+            port = host_port(mapping, definition.network_mode)
+            if port:
+                (udp if mapping.protocol == "udp" else tcp).add(port)
+    return Resources(
+        cpu=task_cpu if task_cpu is not None else cpu,
+        memory=task_memory if task_memory is not None else memory,
+        tcp=frozenset(tcp),
+        udp=frozenset(udp),
+    )
+
+
+def host_port(mapping: ecs.PortMapping, network_mode: str | None) -> int:
+    """The fixed port of the host that a mapping takes, 0 when it takes none or a dynamic one."""
+    if network_mode == "host":
+        return mapping.host_port or mapping.container_port or 0
+    return 0 if network_mode in ("awsvpc", "none") else mapping.host_port or 0
+
+
+def number(text: str | None) -> int | None:
+    """A whole number that the API carries as text, such as a task's cpu; None when absent or malformed.
+
+    CPU may be written as vCPUs ("1 vCPU", ".5 vcpu") and memory as gigabytes ("2 GB"), as in the console.
+    """
+    if not text:
+        return None
+    value = text.strip().lower()
+    for unit in ("vcpu", "gb"):
+        if value.endswith(unit):
+            try:
+                return round(float(value.removesuffix(unit)) * CPU_PER_CORE)
+            except ValueError:
+                return None
+    return int(value) if value.isdecimal() else None
+
+
+def registered(resources: Sequence[ecs.Resource]) -> tuple[Resources, Resources]:
+    """A host's capacity, and the ports it already uses, from its registration."""
+    by_name = {one.name: one for one in resources}
+
+    def amount(name: str) -> int:
+        one = by_name.get(name)
+        return (one.integer_value or one.long_value or 0) if one else 0
+
+    def ports(name: str) -> frozenset[int]:
+        one = by_name.get(name)
+        return frozenset(int(port) for port in (one.string_set_value or () if one else ()) if port.isdecimal())
+
+    return Resources(cpu=amount("CPU"), memory=amount("MEMORY")), Resources(tcp=ports("PORTS"), udp=ports("PORTS_UDP"))
+
+
+def remaining(resources: Sequence[ecs.Resource], used: Resources) -> tuple[ecs.Resource, ...]:
+    """The registration's own list with the used amounts taken out (ports: put in), as the API shows it."""
+    result = []
+    for one in resources:
+        match one.name:
+            case "CPU":
+                left = msgspec.structs.replace(one, integer_value=(one.integer_value or 0) - used.cpu)
+            case "MEMORY":
+                left = msgspec.structs.replace(one, integer_value=(one.integer_value or 0) - used.memory)
+            case "PORTS" | "PORTS_UDP":
+                more = used.tcp if one.name == "PORTS" else used.udp
+                before = one.string_set_value or ()
+                extra = tuple(str(port) for port in sorted(more) if str(port) not in before)
+                left = msgspec.structs.replace(one, string_set_value=before + extra)
+            case _:
+                left = one
+        result.append(left)
+    return tuple(result)

@@ -1,0 +1,323 @@
+"""A task's life as a table, and the two values it is computed from.
+
+``DesiredTask`` is what the control plane asked for. ``KnownTask`` is what is known to have happened, and the only
+thing that must survive a restart besides the desired one. Both are immutable: ``plan`` reads them and says which
+containers may take which step now, ``observe`` takes one thing that happened and gives the next known value. Time
+arrives with the event. Nothing ever moves backwards, so repeated, late and reordered events are harmless.
+
+Diagram of one container (``docs/flow-of-a-task.md`` is generated from the same table):
+
+    NONE --resolved--> MANIFEST_PULLED --pulled--> PULLED --created--> CREATED --started--> RUNNING
+      any of them --exited | gave_up | vanished--> STOPPED (final)
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from sexton.wire import acs_task
+
+# Reasons travel in fields that the service cuts there.
+REASON_LIMIT = 1024
+
+
+class ContainerStatus(StrEnum):
+    NONE = "NONE"
+    MANIFEST_PULLED = "MANIFEST_PULLED"
+    PULLED = "PULLED"
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+
+    @property
+    def rank(self) -> int:
+        return _CONTAINER_RANK[self]
+
+
+_CONTAINER_RANK = {status: rank for rank, status in enumerate(ContainerStatus)}
+
+
+class TaskStatus(StrEnum):
+    NONE = "NONE"
+    MANIFEST_PULLED = "MANIFEST_PULLED"
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+
+    @property
+    def rank(self) -> int:
+        return _TASK_RANK[self]
+
+
+_TASK_RANK = {status: rank for rank, status in enumerate(TaskStatus)}
+
+# A container's part in its task's status: the task is as far as its slowest container.
+_SHARE = {
+    ContainerStatus.NONE: TaskStatus.NONE,
+    ContainerStatus.MANIFEST_PULLED: TaskStatus.MANIFEST_PULLED,
+    ContainerStatus.PULLED: TaskStatus.MANIFEST_PULLED,
+    ContainerStatus.CREATED: TaskStatus.CREATED,
+    ContainerStatus.RUNNING: TaskStatus.RUNNING,
+    ContainerStatus.STOPPED: TaskStatus.STOPPED,
+}
+
+
+class Step(StrEnum):
+    """What can be done to a container; one file in ``agent/steps`` each."""
+
+    RESOLVE = "resolve"
+    PULL = "pull"
+    CREATE = "create"
+    START = "start"
+    STOP = "stop"
+
+
+class Happened(StrEnum):
+    """What an event says about a container."""
+
+    RESOLVED = "resolved"
+    PULLED = "pulled"
+    CREATED = "created"
+    STARTED = "started"
+    EXITED = "exited"
+    VANISHED = "vanished"
+    GAVE_UP = "gave_up"
+
+
+# The next step of a container that should run, by where it is.
+FORWARD: dict[ContainerStatus, Step] = {
+    ContainerStatus.NONE: Step.RESOLVE,
+    ContainerStatus.MANIFEST_PULLED: Step.PULL,
+    ContainerStatus.PULLED: Step.CREATE,
+    ContainerStatus.CREATED: Step.START,
+}
+
+# Where each event can take a container to. What it does not raise, it leaves alone.
+REACHES: dict[Happened, ContainerStatus] = {
+    Happened.RESOLVED: ContainerStatus.MANIFEST_PULLED,
+    Happened.PULLED: ContainerStatus.PULLED,
+    Happened.CREATED: ContainerStatus.CREATED,
+    Happened.STARTED: ContainerStatus.RUNNING,
+    Happened.EXITED: ContainerStatus.STOPPED,
+    Happened.VANISHED: ContainerStatus.STOPPED,
+    Happened.GAVE_UP: ContainerStatus.STOPPED,
+}
+
+TRANSITIONS: dict[tuple[ContainerStatus, Happened], ContainerStatus] = {
+    (status, happened): target if target.rank > status.rank else status
+    for status in ContainerStatus
+    for happened, target in REACHES.items()
+}
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A port of a container as it is reachable on the host."""
+
+    container_port: int
+    host_port: int
+    bind_ip: str
+    protocol: str
+
+
+class KnownContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of one container."""
+
+    name: str
+    status: ContainerStatus = ContainerStatus.NONE
+    runtime_id: str = ""
+    image_digest: str = ""
+    exit_code: int | None = None
+    reason: str = ""  # of the first error; the first one explains best
+    bindings: tuple[Binding, ...] = ()
+    created_at: float = 0.0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    sent: ContainerStatus = ContainerStatus.NONE  # what the control plane has acknowledged
+
+
+class KnownTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a task. ``stop`` says that it must end, whoever decided so."""
+
+    arn: str
+    status: TaskStatus = TaskStatus.NONE
+    stop: bool = False
+    reason: str = ""
+    containers: tuple[KnownContainer, ...] = ()
+    received_at: float = 0.0
+    pull_started_at: float = 0.0
+    pull_stopped_at: float = 0.0
+    execution_stopped_at: float = 0.0
+    stopped_at: float = 0.0
+    sent: TaskStatus = TaskStatus.NONE
+    reclaimed: bool = False  # its cgroup is drained and gone
+    removed: bool = False  # its containers are gone
+
+    def container(self, name: str) -> KnownContainer:
+        for one in self.containers:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+
+class DesiredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the control plane asked for: the payload as it came, and whether it should still run."""
+
+    task: acs_task.Task
+    stopped: bool = False
+    sequence: int = 0
+
+    @property
+    def arn(self) -> str:
+        return self.task.arn or ""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to one container of a task."""
+
+    container: str
+    happened: Happened
+    time: float
+    runtime_id: str = ""
+    image_digest: str = ""
+    exit_code: int | None = None
+    error: str = ""  # "<ErrorName>: text"; empty when nothing went wrong
+    fatal: bool = False  # the error ends the whole task, essential container or not
+    bindings: tuple[Binding, ...] | None = None
+    created_at: float = 0.0
+    started_at: float = 0.0
+    finished_at: float = 0.0
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A container that may take a step now."""
+
+    container: str
+    step: Step
+
+
+def accept(desired: DesiredTask, now: float) -> KnownTask:
+    """The first known value of a task that has just been asked for."""
+    names = tuple(KnownContainer(name=one.name or "") for one in desired.task.containers or ())
+    return _settle(desired, KnownTask(arn=desired.arn, containers=names, received_at=now, stop=desired.stopped), now)
+
+
+def plan(desired: DesiredTask, known: KnownTask) -> tuple[Move, ...]:
+    """Every step that may be taken now; the caller leaves out containers that already have one in flight."""
+    if known.status is TaskStatus.STOPPED:
+        return ()
+    if not ends(desired, known):
+        return tuple(
+            Move(container=one.name, step=FORWARD[one.status]) for one in known.containers if one.status in FORWARD
+        )
+    # A created container may have been started by a step that died before it could tell: only the stop step,
+    # which looks first, may call it stopped.
+    return tuple(
+        Move(container=one.name, step=Step.STOP)
+        for one in known.containers
+        if one.status in (ContainerStatus.CREATED, ContainerStatus.RUNNING)
+    )
+
+
+def ends(desired: DesiredTask, known: KnownTask) -> bool:
+    """Whether the task is on its way to its end."""
+    return desired.stopped or known.stop
+
+
+def observe(desired: DesiredTask, known: KnownTask, event: Event) -> KnownTask:
+    """The next known value after one event."""
+    containers = tuple(_advance(one, event) if one.name == event.container else one for one in known.containers)
+    known = msgspec.structs.replace(known, containers=containers)
+    if event.error and event.fatal and not known.stop:
+        known = msgspec.structs.replace(known, stop=True, reason=known.reason or event.error[:REASON_LIMIT])
+    return _settle(desired, known, event.time)
+
+
+def pulling(known: KnownTask, started: float = 0.0, stopped: float = 0.0) -> KnownTask:
+    """Remember the first start and the last end of image pulls."""
+    return msgspec.structs.replace(
+        known,
+        pull_started_at=known.pull_started_at or started,
+        pull_stopped_at=max(known.pull_stopped_at, stopped),
+    )
+
+
+def end(desired: DesiredTask, known: KnownTask, now: float, reason: str = "") -> KnownTask:
+    """The known value once the task has been told to end."""
+    if not known.stop:
+        known = msgspec.structs.replace(known, stop=True, reason=known.reason or reason[:REASON_LIMIT])
+    return _settle(desired, known, now)
+
+
+def acknowledged(known: KnownTask, report: KnownTask) -> KnownTask:
+    """Mark what a delivered report said as sent."""
+    delivered = {one.name: one.status for one in report.containers}
+    containers = tuple(
+        msgspec.structs.replace(one, sent=delivered[one.name])
+        if one.name in delivered and delivered[one.name].rank > one.sent.rank
+        else one
+        for one in known.containers
+    )
+    sent = report.status if report.status.rank > known.sent.rank else known.sent
+    return msgspec.structs.replace(known, containers=containers, sent=sent)
+
+
+def unreported(known: KnownTask) -> bool:
+    """Whether the control plane has yet to hear of this; only what it understands counts."""
+    if known.sent is TaskStatus.STOPPED:
+        return False
+    worth = {TaskStatus.RUNNING, TaskStatus.STOPPED}
+    if known.status in worth and known.status.rank > known.sent.rank:
+        return True
+    told = {ContainerStatus.RUNNING, ContainerStatus.STOPPED}
+    return any(one.status in told and one.status.rank > one.sent.rank for one in known.containers)
+
+
+def _advance(one: KnownContainer, event: Event) -> KnownContainer:
+    status = TRANSITIONS[one.status, event.happened]
+    if one.status is ContainerStatus.STOPPED:
+        # Final. A better look at the same end may still add what was missing.
+        if one.exit_code is None and event.exit_code is not None and not one.reason:
+            return msgspec.structs.replace(one, exit_code=event.exit_code)
+        return one
+    return msgspec.structs.replace(
+        one,
+        status=status,
+        runtime_id=one.runtime_id or event.runtime_id,
+        image_digest=one.image_digest or event.image_digest,
+        exit_code=event.exit_code if event.exit_code is not None else one.exit_code,
+        reason=one.reason or event.error[:REASON_LIMIT],
+        bindings=event.bindings if event.bindings is not None else one.bindings,
+        created_at=one.created_at or event.created_at,
+        started_at=one.started_at or event.started_at,
+        finished_at=event.finished_at or (event.time if status is ContainerStatus.STOPPED else 0.0),
+    )
+
+
+def _settle(desired: DesiredTask, known: KnownTask, now: float) -> KnownTask:
+    """Draw every conclusion that follows from the containers: ends, quick stops, the task's own status."""
+    essential = {one.name for one in desired.task.containers or () if one.essential is not False}
+    stopped = [one for one in known.containers if one.status is ContainerStatus.STOPPED]
+    essential_ended = any(one.name in essential for one in stopped)
+    stop = known.stop or desired.stopped or essential_ended
+    containers = known.containers
+    if stop:
+        # What never reached the engine has nothing to stop there.
+        containers = tuple(
+            msgspec.structs.replace(one, status=ContainerStatus.STOPPED, finished_at=now)
+            if one.status.rank < ContainerStatus.CREATED.rank
+            else one
+            for one in containers
+        )
+    status = min((_SHARE[one.status] for one in containers), key=lambda s: s.rank, default=TaskStatus.STOPPED)
+    if status.rank < known.status.rank or (stop and status is not TaskStatus.STOPPED):
+        status = known.status  # a task on its way out never turns RUNNING late
+    return msgspec.structs.replace(
+        known,
+        stop=stop,
+        containers=containers,
+        status=status,
+        execution_stopped_at=known.execution_stopped_at or (now if essential_ended else 0.0),
+        stopped_at=known.stopped_at or (now if status is TaskStatus.STOPPED else 0.0),
+    )

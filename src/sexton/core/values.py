@@ -1,0 +1,91 @@
+"""Reading setting values as the ECS agent documents them: Go durations, Go booleans, JSON lists and maps, ranges.
+
+Each parser takes the text and returns the value, or raises BadValue with what would have been right.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+
+class BadValue(ValueError):  # noqa: N818 - caught and turned into a warning or a refusal
+    """The text is no such value; the message says what it should look like."""
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def text(raw: str) -> str:
+    return raw.strip()
+
+
+def boolean(raw: str) -> bool:
+    if raw in _TRUE:
+        return True
+    if raw in _FALSE:
+        return False
+    raise BadValue("must be true or false")
+
+
+def duration(raw: str) -> float:
+    """Seconds from text such as ``30s`` or ``1h30m``."""
+    if raw == "0":
+        return 0.0
+    seconds = 0.0
+    at = 0
+    for part in _PART.finditer(raw):
+        if part.start() != at:
+            break
+        seconds += float(part[1]) * _UNITS[part[2]]
+        at = part.end()
+    if not raw or at != len(raw):
+        raise BadValue("must be a duration with a unit, such as 30s, 10m or 1h30m")
+    return seconds
+
+
+def integer(raw: str, lowest: int, highest: int) -> int:
+    if not re.fullmatch(r"-?\d{1,18}", raw) or not lowest <= int(raw) <= highest:
+        raise BadValue(f"must be a whole number from {lowest} to {highest}")
+    return int(raw)
+
+
+def port_list(raw: str) -> tuple[int, ...]:
+    try:
+        ports = msgspec.json.decode(raw, type=tuple[int, ...])
+    except msgspec.MsgspecError:
+        raise BadValue("must be a JSON list of ports, such as [22,80]") from None
+    if any(not 0 < port < 65536 for port in ports):
+        raise BadValue("must hold ports from 1 to 65535")
+    return ports
+
+
+def word_list(raw: str) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(raw, type=tuple[str, ...])
+    except msgspec.MsgspecError:
+        raise BadValue('must be a JSON list of words, such as ["json-file","none"]') from None
+
+
+def word_map(raw: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, str])
+    except msgspec.MsgspecError:
+        raise BadValue('must be a JSON object of text to text, such as {"rack":"7"}') from None
+
+
+def port_range(raw: str) -> tuple[int, int]:
+    first, dash, last = raw.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65536):
+        raise BadValue("must be a range of ports, such as 32768-60999")
+    return int(first), int(last)
+
+
+def choice(raw: str, words: tuple[str, ...]) -> str:
+    if raw not in words:
+        raise BadValue(f"must be one of {', '.join(words)}")
+    return raw

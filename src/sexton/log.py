@@ -1,0 +1,80 @@
+"""One line per event, as logfmt or JSON, to standard error or a file.
+
+Events are constant strings and facts are fields, passed as ``extra=``. Fields whose name says that they hold a
+secret are never written, whatever a caller passes: the formatter is the last place that can make sure.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SECRET = ("secret", "token", "password", "authorization", "signature", "credential")
+_WORDS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "critical"}
+_LEVELS = {
+    "crit": logging.CRITICAL,
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+    "none": logging.CRITICAL + 10,
+}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    facts = {key: value for key, value in vars(record).items() if key not in _OWN}
+    for key in facts:
+        if any(word in key.lower() for word in _SECRET):
+            facts[key] = "[redacted]"
+    line: dict[str, Any] = {
+        "level": _WORDS.get(record.levelname, record.levelname.lower()),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+        "logger": record.name.removeprefix("sexton."),
+        "msg": record.getMessage(),
+    }
+    line.update(facts)
+    if record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        line["error"] = f"{type(error).__name__}: {error}"
+    return line
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = _fields(record)
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class LogfmtFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = " ".join(f"{key}={_word(value)}" for key, value in _fields(record).items())
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _word(value: Any) -> str:
+    text = str(value)
+    if text and not any(mark in text for mark in ' "=\n\t'):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def configure(level: str, file: str, shape: str) -> None:
+    """Send every logger of this process to one place; OSError when the file cannot be opened."""
+    handler: logging.Handler = (
+        logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
+    )
+    handler.setFormatter(JsonFormatter() if shape == "json" else LogfmtFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(_LEVELS[level])
+    # One line per request or frame is not a state change.
+    for chatty in ("aiohttp.access", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

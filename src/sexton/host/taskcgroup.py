@@ -1,0 +1,181 @@
+"""The cgroup above a task's containers: its limits, and its clean end.
+
+An engine removes a container's cgroup the moment the container ends, while page cache that was first touched in it
+still pins it: a zombie. Its parent, the task's own directory, is still there then, and reclaim on a live parent
+reaches dead children. So the task's directory is drained first and removed after. Draining is bounded in time and
+done by a child process that can be killed, since reclaim of what cannot be reclaimed would hold a core for seconds.
+
+Works on v1 and hybrid (one directory per mounted hierarchy) and on v2 (one directory). With the engine's systemd
+driver the directories are systemd's to make and remove; there only draining of the common parent slice is ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from sexton.kit import child
+
+log = logging.getLogger(__name__)
+
+# Parent of every task's directory, as Amazon's agent names it.
+TASKS = "ecs"
+CPU_PERIOD_US = 100_000
+# One drain's time; what it cannot free by then is pinned by something that reclaim does not reach.
+DRAIN_SECONDS = 3.0
+
+# Reclaims until the charge is no more than what the kernel holds for itself, which pins nothing. Dirty pages need a
+# moment to be written back: the first attempt wakes the writer, a later one frees them. $1 is the directory.
+_DRAIN = """
+cd "$1" || exit 0
+n=0
+while [ $n -lt 100 ]; do
+  n=$((n + 1))
+  if [ -e memory.force_empty ]; then
+    echo 0 > memory.force_empty
+    read -r used < memory.usage_in_bytes
+    read -r own < memory.kmem.usage_in_bytes || own=0
+    [ "$used" -le "$own" ] && exit 0
+  else
+    read -r used < memory.current
+    [ "$used" -eq 0 ] && exit 0
+    echo "$used" > memory.reclaim || true
+    file=0
+    while read -r name value; do case "$name" in file|anon|shmem) file=$((file + value));; esac; done < memory.stat
+    [ "$file" -eq 0 ] && exit 0
+  fi
+  sleep 0.02
+done
+exit 1
+"""
+
+
+class Limits(NamedTuple):
+    """What a task is held to; None leaves it open."""
+
+    cpu_shares: int | None = None
+    cpu_quota: float | None = None  # cores
+    memory: int | None = None  # bytes
+
+
+class TaskCgroups:
+    """Task directories below one mount point of cgroup hierarchies."""
+
+    def __init__(self, mount: Path) -> None:
+        self._v2 = (mount / "cgroup.controllers").exists()
+        if self._v2:
+            self._tops = [mount]
+        else:
+            # Directories of hierarchies; links are second names of joined controllers (cpu -> cpu,cpuacct).
+            self._tops = sorted(
+                path for path in _listed(mount) if path.is_dir() and not path.is_symlink() and _is_hierarchy(path)
+            )
+
+    @property
+    def writable(self) -> bool:
+        """Whether limits can be set here."""
+        memory = self._find("memory")
+        return memory is not None and _can_write(memory)
+
+    def parent(self, task_id: str) -> str:
+        """What the engine is told as the container's parent."""
+        return f"/{TASKS}/{task_id}"
+
+    def prepare(self, task_id: str, limits: Limits) -> None:
+        """Make the task's directories and set its limits; OSError names what the kernel refused."""
+        if self._v2:
+            self._prepare_v2(task_id, limits)
+            return
+        cpu, memory = self._find("cpu"), self._find("memory")
+        if cpu is not None and (limits.cpu_quota or limits.cpu_shares):
+            place = cpu / TASKS / task_id
+            place.mkdir(parents=True, exist_ok=True)
+            if limits.cpu_quota:
+                (place / "cpu.cfs_period_us").write_text(str(CPU_PERIOD_US))
+                (place / "cpu.cfs_quota_us").write_text(str(round(limits.cpu_quota * CPU_PERIOD_US)))
+            elif limits.cpu_shares:
+                (place / "cpu.shares").write_text(str(limits.cpu_shares))
+        if memory is not None:
+            place = memory / TASKS / task_id
+            place.mkdir(parents=True, exist_ok=True)
+            if limits.memory:
+                (place / "memory.limit_in_bytes").write_text(str(limits.memory))
+
+    def _prepare_v2(self, task_id: str, limits: Limits) -> None:
+        top = self._tops[0]
+        (top / TASKS).mkdir(exist_ok=True)
+        for place in (top, top / TASKS):
+            (place / "cgroup.subtree_control").write_text("+cpu +memory +pids")
+        place = top / TASKS / task_id
+        place.mkdir(exist_ok=True)
+        if limits.cpu_quota:
+            (place / "cpu.max").write_text(f"{round(limits.cpu_quota * CPU_PERIOD_US)} {CPU_PERIOD_US}")
+        if limits.memory:
+            (place / "memory.max").write_text(str(limits.memory))
+
+    def present(self) -> list[str]:
+        """Ids of the tasks that have a directory in any hierarchy."""
+        found = set()
+        for top in self._tops:
+            found.update(path.name for path in _listed(top / TASKS) if path.is_dir())
+        return sorted(found)
+
+    async def reclaim(self, task_id: str) -> bool:
+        """Drain the task's memory and remove its directories; False when something is still in the way."""
+        memory = self._tops[0] if self._v2 else self._find("memory")
+        if memory is not None:
+            place = memory / TASKS / task_id
+            if place.is_dir():
+                code = await child.run(["/bin/sh", "-c", _DRAIN, "sh", str(place)], DRAIN_SECONDS)
+                if code != 0:
+                    log.warning("task memory is still pinned", extra={"task": task_id, "cgroup": str(place)})
+        return all([_remove(top / TASKS / task_id) for top in self._tops])
+
+    def remove_parent(self) -> None:
+        """Remove the common parent where nothing is left below it."""
+        for top in self._tops:
+            _remove(top / TASKS)
+
+    def _find(self, controller: str) -> Path | None:
+        for top in self._tops:
+            if controller in top.name.split(","):
+                return top
+        return None
+
+
+def _listed(place: Path) -> Iterable[Path]:
+    try:
+        return list(place.iterdir())
+    except OSError:
+        return ()
+
+
+def _is_hierarchy(path: Path) -> bool:
+    return (path / "cgroup.procs").exists()
+
+
+def _can_write(hierarchy: Path) -> bool:
+    """Making a directory is the only honest question: a read-only mount and a delegated one look alike otherwise."""
+    try:
+        (hierarchy / TASKS).mkdir(exist_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _remove(place: Path) -> bool:
+    """Remove a directory and the empty ones below it."""
+    if not place.is_dir():
+        return True
+    for inner in _listed(place):
+        if inner.is_dir():
+            _remove(inner)
+    try:
+        place.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""systemd that is not there, and systemd that cannot be asked, are two different answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from sexton.host import units
+from sexton.host.errors import Absent, Unreadable
+from sexton.host.units import read_services
+
+
+def booted(root: Path) -> Path:
+    """A root where systemd says that it is the service manager."""
+    (root / "run/systemd/system").mkdir(parents=True)
+    (root / "run/dbus").mkdir()
+    return root
+
+
+async def test_no_systemd(tmp_path: Path) -> None:
+    with pytest.raises(Absent, match="does not run here"):
+        await read_services(tmp_path)
+
+
+async def test_systemd_without_any_socket(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="neither the system bus nor its own socket"):
+        await read_services(booted(tmp_path))
+
+
+async def test_a_dead_bus_is_unreadable(tmp_path: Path) -> None:
+    left_behind = socket.socket(socket.AF_UNIX)
+    left_behind.bind(str(booted(tmp_path) / units.SYSTEM_BUS))
+    left_behind.close()
+
+    with pytest.raises(Unreadable, match="refused"):
+        await read_services(tmp_path)
+
+
+async def test_a_bus_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "ANSWER_DEADLINE", 0.2)
+    hung_up = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        hung_up.set()
+
+    silent = await asyncio.start_unix_server(never_answer, str(booted(tmp_path) / units.SYSTEM_BUS))
+    begun = time.monotonic()
+    async with silent:
+        with pytest.raises(Unreadable, match=r"did not answer within 0\.2 s"):
+            await read_services(tmp_path)
+        await asyncio.wait_for(hung_up.wait(), 5)
+
+    assert time.monotonic() - begun < 2
+
+
+async def test_a_bus_that_hangs_up_is_unreadable(tmp_path: Path) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    rude = await asyncio.start_unix_server(hang_up, str(booted(tmp_path) / units.SYSTEM_BUS))
+    async with rude:
+        with pytest.raises(Unreadable, match="cannot ask systemd"):
+            await read_services(tmp_path)

@@ -1,9 +1,14 @@
 """What every store can do, in etcd's vocabulary.
 
-Keys are text, values are bytes, and every accepted transaction advances one revision for the whole store.
-A write is acknowledged once it is durable, and from then on every read of this process sees it. Reads are
-answered from memory. A watch delivers every change after a revision, in revision order, a transaction's
-changes together: whoever watches rebuilds exactly what the store holds.
+Keys are text, values are bytes, and every accepted transaction that changes something advances one revision
+for the whole store. A write is acknowledged once it is durable, and from then on every read of this process
+sees it. A write that fails with StoreError, or whose caller was cancelled, was not acknowledged: this process
+never shows a failed one, yet after a crash it may turn out to have been kept. Reads are answered from memory.
+A watch delivers every change after a revision, in revision order, a transaction's changes together: whoever
+watches rebuilds exactly what the store holds.
+
+A store belongs to the event loop that opened it. Once it is closed, everything but ``close`` raises StoreError,
+open watches included.
 
 Nothing here reads a clock or invents an id: the time a lease is counted from is the caller's argument, so
 that the same calls always make the same state. The suite in ``tests/contract/test_store.py`` runs unchanged
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 
@@ -23,6 +29,16 @@ class StoreError(Exception):
 
 class Compacted(StoreError):  # noqa: N818 - a condition the watcher handles, not a failure
     """The history before the asked revision is gone: read everything again, then watch from there."""
+
+
+class Durability(StrEnum):
+    """What an acknowledged write has outlived; both outlive the death of the process."""
+
+    FULL = "full"
+    """A power cut too: the control plane's records, which exist nowhere else."""
+
+    NORMAL = "normal"
+    """Not the last moments before a power cut: for what the host itself can tell again."""
 
 
 class KeyValue(NamedTuple):
@@ -83,7 +99,10 @@ class Change(NamedTuple):
 
 
 class Watch(Protocol):
-    """Batches of changes, one batch per transaction, in revision order; a batch never is empty."""
+    """Batches of changes, one batch per transaction, in revision order; a batch never is empty.
+
+    Iterating raises Compacted when the reader has fallen further behind than the store keeps changes for it.
+    """
 
     def __aiter__(self) -> AsyncIterator[tuple[Change, ...]]: ...
 
@@ -103,7 +122,10 @@ class Store(Protocol):
         ...
 
     async def txn(self, compares: Sequence[Compare], writes: Sequence[Write]) -> TxnResult:
-        """All writes when every condition holds, else none. Returns after the result is durable."""
+        """All writes when every condition holds, else none. Returns after the result is durable.
+
+        Raises StoreError for an empty key, a key written twice, or a lease that has ended.
+        """
         ...
 
     async def compare_and_swap(self, key: str, expected: int, value: bytes, lease: int = 0) -> TxnResult:
@@ -111,7 +133,10 @@ class Store(Protocol):
         ...
 
     def watch(self, prefix: str, after: int) -> AbstractAsyncContextManager[Watch]:
-        """Changes under prefix with a revision greater than ``after``. Raises Compacted on entry."""
+        """Changes under prefix with a revision greater than ``after``.
+
+        Entering raises Compacted when the changes behind ``after`` are no longer held.
+        """
         ...
 
     async def grant(self, ttl: float, now: float) -> int:
@@ -119,15 +144,20 @@ class Store(Protocol):
         ...
 
     async def keep_alive(self, lease: int, now: float) -> bool:
-        """Begin the lease's time anew; False when it has already ended."""
+        """Begin the lease's time anew; False when it ended, or its time is over and it is about to."""
         ...
 
     async def revoke(self, lease: int) -> None:
-        """End a lease and remove its keys."""
+        """End a lease and remove its keys, in one transaction."""
         ...
 
     async def expire(self, now: float) -> int:
-        """End every lease whose time is over; the owner of the clock calls this. Returns how many ended."""
+        """End every lease whose time is over; the owner of the clock calls this. Returns how many ended.
+
+        The keys of one lease vanish in one transaction.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Finish the writes that wait, then let go of everything; closing again is no error."""
+        ...

@@ -1,0 +1,136 @@
+"""Hands every durable change to those who watch its prefix, and remembers the latest for those who come late.
+
+In flow the changes of each transaction, in revision order; out flow, per watch, those under its prefix. Two
+things are bounded so that nobody can make the process grow: the history a new watch may start from, and what
+waits for a watch whose reader is slow. Behind either bound the answer is Compacted: read again, watch from
+there. Nothing here survives a restart: after it, a watch can start from the revision the store opened at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from sexton.store.contract import Change, Compacted, StoreError
+
+HELD_CHANGES = 4096
+"""Changes held at most, in the history and for each slow watch: seconds of the busiest host's writes."""
+
+HELD_BYTES = 4 * 1024 * 1024
+"""Bytes of keys and values held at most, each: large records must not outgrow the agent's memory budget."""
+
+CHANGE_BYTES = 160
+"""What one change weighs in memory beside its key and value, roughly."""
+
+
+class Backlog:
+    """Batches of changes in order, with their weight."""
+
+    def __init__(self) -> None:
+        self.batches: deque[tuple[Change, ...]] = deque()
+        self._changes = 0
+        self._bytes = 0
+
+    @property
+    def over(self) -> bool:
+        return self._changes > HELD_CHANGES or self._bytes > HELD_BYTES
+
+    def append(self, batch: tuple[Change, ...]) -> None:
+        self.batches.append(batch)
+        self._changes += len(batch)
+        self._bytes += _weight(batch)
+
+    def pop(self) -> tuple[Change, ...]:
+        batch = self.batches.popleft()
+        self._changes -= len(batch)
+        self._bytes -= _weight(batch)
+        return batch
+
+
+def _weight(batch: tuple[Change, ...]) -> int:
+    return sum(CHANGE_BYTES + len(change.key) + len(change.value or b"") for change in batch)
+
+
+class PrefixWatch:
+    """The changes under one prefix, waiting to be read by one reader."""
+
+    def __init__(self, prefix: str, after: int) -> None:
+        self._prefix = prefix
+        self._after = after
+        self._backlog = Backlog()
+        self._ended: StoreError | None = None
+        self._arrived = asyncio.Event()
+
+    def __aiter__(self) -> PrefixWatch:
+        return self
+
+    async def __anext__(self) -> tuple[Change, ...]:
+        while not self._backlog.batches:
+            if self._ended is not None:
+                raise self._ended
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._backlog.pop()
+
+    def offer(self, batch: tuple[Change, ...]) -> None:
+        if self._ended is not None or batch[0].revision <= self._after:
+            return
+        mine = tuple([change for change in batch if change.key.startswith(self._prefix)])
+        if not mine:
+            return
+        self._backlog.append(mine)
+        # One batch is always taken, however large: it exists already, and refusing it would help nobody.
+        if self._backlog.over and len(self._backlog.batches) > 1:
+            self._backlog = Backlog()
+            self.end(
+                Compacted(
+                    f"cannot keep watching {self._prefix!r}: its reader is more than {HELD_CHANGES} changes or "
+                    f"{HELD_BYTES} bytes behind; read the range again and watch from its revision"
+                )
+            )
+            return
+        self._arrived.set()
+
+    def end(self, reason: StoreError) -> None:
+        """Let the reader have what already waits, then raise the reason."""
+        if self._ended is None:
+            self._ended = reason
+            self._arrived.set()
+
+
+class Watches:
+    """The latest history, and every open watch."""
+
+    def __init__(self, revision: int) -> None:
+        self._history = Backlog()
+        self._forgotten = revision
+        self._open: set[PrefixWatch] = set()
+
+    def add(self, prefix: str, after: int) -> PrefixWatch:
+        if after < self._forgotten:
+            raise Compacted(
+                f"cannot watch {prefix!r} from revision {after}: changes up to revision {self._forgotten} are no "
+                "longer held; read the range again and watch from its revision"
+            )
+        watch = PrefixWatch(prefix, after)
+        for batch in self._history.batches:
+            watch.offer(batch)
+        self._open.add(watch)
+        return watch
+
+    def discard(self, watch: PrefixWatch) -> None:
+        self._open.discard(watch)
+
+    def publish(self, history: Iterable[tuple[Change, ...]]) -> None:
+        for batch in history:
+            self._history.append(batch)
+            for watch in self._open:
+                watch.offer(batch)
+            while self._history.over:
+                self._forgotten = self._history.pop()[0].revision
+
+    def end(self, reason: StoreError) -> None:
+        for watch in self._open:
+            watch.end(reason)
+        self._open.clear()

@@ -21,15 +21,23 @@ from typing import Any, Protocol
 import msgspec
 
 
-class RuntimeFault(Exception):
+class RuntimeFault(Exception):  # noqa: N818 - named for what the caller must handle
     """A call to the engine did not work; ``str()`` is the engine's or the transport's own text."""
 
 
-class Unavailable(RuntimeFault):  # noqa: N818 - named for what the caller must handle
+class Unavailable(RuntimeFault):
     """The engine did not answer (not there, restarting, past the deadline): nothing is known, try again."""
 
 
-class Refused(RuntimeFault):  # noqa: N818
+class TimedOut(Unavailable):
+    """The engine took the call and was silent for ``after`` seconds: the call may still have its effect."""
+
+    def __init__(self, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Refused(RuntimeFault):
     """The engine answered no; asking again in the same way changes nothing."""
 
     def __init__(self, message: str, status: int = 0) -> None:

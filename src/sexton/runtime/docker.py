@@ -1,0 +1,205 @@
+"""The Docker Engine API, and what speaks it alike, behind the runtime contract.
+
+Every method is one request, so that starting a task costs what the engine costs; the version is agreed once and
+again after a break. Below it: ``docker_http`` (the wire, deadlines), ``docker_version`` (what both ends speak),
+``docker_decode`` (JSON to values), ``docker_lines`` (streams to lines), ``docker_faults`` (what a "no" means).
+
+Nothing survives a restart and nothing needs to: containers are found again by id, name or label, and the journal of
+events is the engine's.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from sexton.runtime import docker_decode as wire
+from sexton.runtime.cgroup_path import container_cgroup
+from sexton.runtime.contract import (
+    ContainerBrief,
+    ContainerInfo,
+    EngineInfo,
+    Event,
+    ImageInfo,
+    LogLine,
+    NotFound,
+    Progress,
+    Refused,
+    Runtime,
+    RuntimeFault,
+    Unavailable,
+)
+from sexton.runtime.deadlines import DEFAULTS, Deadlines
+from sexton.runtime.docker_faults import pull_fault, signal_fault, start_fault
+from sexton.runtime.docker_http import Agreement, EngineHttp
+from sexton.runtime.docker_lines import JsonLines, LogLines
+from sexton.runtime.references import repository_and_tag
+
+EVENT_OVERLAP = 0.000_001
+"""A float cannot hold the engine's nanoseconds: asking from slightly earlier repeats an event and loses none."""
+
+
+def connect(url: str, deadlines: Deadlines = DEFAULTS) -> Runtime:
+    """The driver for the engine at ``url``; no I/O until the first call."""
+    return DockerRuntime(url, deadlines)
+
+
+class DockerRuntime:
+    """One Docker engine."""
+
+    def __init__(self, url: str, deadlines: Deadlines = DEFAULTS) -> None:
+        self._deadlines = deadlines
+        self._http = EngineHttp(url, deadlines)
+        self._described: tuple[Agreement, EngineInfo] | None = None
+
+    async def describe(self) -> EngineInfo:
+        agreement = await self._http.agreement()
+        if self._described is None or self._described[0] is not agreement:
+            info = wire.decode(wire.info_reply, await self._http.call("GET", "/info", self._deadlines.version))
+            agreement = await self._http.agreement()
+            self._described = (agreement, wire.engine_info(agreement.engine, info, agreement.versions))
+        return self._described[1]
+
+    async def list(self, labels: Mapping[str, str]) -> tuple[ContainerBrief, ...]:
+        query = {"all": "1"}
+        if labels:
+            wanted = [f"{key}={value}" if value else key for key, value in labels.items()]
+            query["filters"] = _json({"label": wanted})
+        body = await self._http.call("GET", "/containers/json", self._deadlines.list, query)
+        return tuple(wire.container_brief(row) for row in wire.decode(wire.list_reply, body))
+
+    async def inspect(self, ref: str) -> ContainerInfo:
+        body = await self._http.call("GET", f"{_container(ref)}/json", self._deadlines.inspect)
+        return wire.container_info(wire.decode(wire.inspect_reply, body))
+
+    async def create(self, name: str, body: Mapping[str, Any]) -> str:
+        answer = await self._http.call(
+            "POST", "/containers/create", self._deadlines.create, {"name": name}, msgspec.json.encode(dict(body))
+        )
+        return wire.decode(wire.create_reply, answer).id
+
+    async def start(self, ref: str) -> None:
+        try:
+            await self._http.call("POST", f"{_container(ref)}/start", self._deadlines.start)
+        except Refused as no:
+            raise start_fault(no) from None
+
+    async def signal(self, ref: str, signal: str) -> None:
+        try:
+            await self._http.call("POST", f"{_container(ref)}/kill", self._deadlines.signal, {"signal": signal})
+        except Refused as no:
+            raise signal_fault(no) from None
+
+    async def stop(self, ref: str, grace: float) -> None:
+        whole = max(0, math.ceil(grace))  # the engine counts whole seconds, and takes -1 for "wait for ever"
+        await self._http.call("POST", f"{_container(ref)}/stop", whole + self._deadlines.stop, {"t": str(whole)})
+
+    async def remove(self, ref: str, *, force: bool = False) -> None:
+        query = {"v": "1", "force": "1"} if force else {"v": "1"}
+        try:
+            await self._http.call("DELETE", _container(ref), self._deadlines.remove, query)
+        except NotFound:
+            return
+
+    async def image(self, ref: str) -> ImageInfo:
+        body = await self._http.call("GET", f"/images/{quote(ref, safe='/:@')}/json", self._deadlines.inspect)
+        return wire.image_info(wire.decode(wire.image_reply, body))
+
+    async def pull(self, ref: str, auth: Mapping[str, str] | None = None) -> AsyncIterator[Progress]:
+        repository, tag = repository_and_tag(ref)
+        limits = self._deadlines
+        headers = None
+        if auth is not None:
+            headers = {"X-Registry-Auth": base64.urlsafe_b64encode(msgspec.json.encode(dict(auth))).decode()}
+        try:
+            async with self._http.stream(
+                "POST",
+                "/images/create",
+                limits.pull_begin,
+                {"fromImage": repository, "tag": tag},
+                headers,
+                silence=limits.pull_silence,
+                total=limits.pull,
+            ) as pieces:
+                async for raw in _json_lines(pieces):
+                    line = wire.decode(wire.pull_line, raw)
+                    if line.error:
+                        raise Refused(line.error)
+                    yield wire.progress(line)
+        except Refused as no:
+            raise pull_fault(no) from None
+
+    @asynccontextmanager
+    async def events(self, since: float = 0.0) -> AsyncIterator[AsyncIterator[Event]]:
+        # Engines answer an instant before they subscribe, so "from now" asks for the journal from now as well.
+        begin = since - EVENT_OVERLAP if since else time.time()
+        query = {
+            "since": f"{begin:.9f}",
+            "filters": _json({"type": ["container"], "event": list(wire.EVENT_ACTIONS)}),
+        }
+        async with (
+            self._http.stream("GET", "/events", self._deadlines.stream, query) as pieces,
+            aclosing(self._events(pieces)) as stream,
+        ):
+            yield stream
+
+    async def logs(
+        self, ref: str, *, follow: bool = False, tail: int = 0, since: float = 0.0
+    ) -> AsyncIterator[LogLine]:
+        query = {"stdout": "1", "stderr": "1", "timestamps": "1", "tail": str(tail) if tail > 0 else "all"}
+        if follow:
+            query["follow"] = "1"
+        if since:
+            query["since"] = f"{since:.9f}"
+        silence = None if follow else self._deadlines.stream
+        lines = LogLines()
+        async with self._http.stream(
+            "GET", f"{_container(ref)}/logs", self._deadlines.stream, query, silence=silence
+        ) as pieces:
+            async for piece in pieces:
+                for line in lines.feed(piece):
+                    yield line
+        for line in lines.finish():
+            yield line
+
+    def cgroup(self, info: ContainerInfo, parent: str) -> str:
+        if self._described is None:
+            raise RuntimeFault(f"cannot name the cgroup of container {info.name}: describe() the engine first")
+        return container_cgroup(info.id, parent, self._described[1].cgroup_driver)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def _events(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
+        async for raw in _json_lines(pieces):
+            event = wire.event(wire.decode(wire.event_line, raw))
+            if event is not None:
+                yield event
+        self._http.forget()
+        raise Unavailable("cannot follow the engine's events any further: it ended the stream; is it restarting?")
+
+
+async def _json_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    lines = JsonLines()
+    async for piece in pieces:
+        for line in lines.feed(piece):
+            yield line
+    for line in lines.finish():
+        yield line
+
+
+def _container(ref: str) -> str:
+    if not ref:
+        raise NotFound("cannot find a container without id or name", 404)
+    return f"/containers/{quote(ref, safe='')}"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -163,7 +163,8 @@ def judge_zombies(count: MemcgCount, change: Change | None) -> Finding | None:
         Evidence("tracked to live", f"{count.tracked / max(count.live, 1):.1f} to 1", "arithmetic"),
     ]
     if change is not None:
-        grown = f"{change.by:+,} in {span(change.seconds)} ({change.per_hour:+,.0f} an hour)"
+        pace = f" ({change.per_hour:+,.0f} an hour)" if change.seconds >= GROWTH_SPAN else ""
+        grown = f"{change.by:+,} in {span(change.seconds)}{pace}"
         evidence.append(Evidence("growth since the last look", grown, "last look"))
     for threshold in (ZOMBIES_WARNING, ZOMBIES_CRITICAL):
         ahead = (
@@ -203,8 +204,9 @@ def judge_unit(unit: UnitRestarts, uptime: float) -> Finding | None:
     since_boot = Change(unit.restarts, uptime)
     recent = unit.since_last if unit.since_last is not None and unit.since_last.by > 0 else None
     pace = max(since_boot.per_hour, recent.per_hour if recent else 0.0)
-    down = unit.sub_state.startswith("auto-restart")
-    unsettled = down or unit.active_state == "activating" or (unit.up is not None and unit.up < UNIT_SETTLED)
+    between = unit.up is None and unit.active_state in ("inactive", "activating", "deactivating")
+    down = unit.sub_state.startswith("auto-restart") or between
+    unsettled = down or (unit.up is not None and unit.up < UNIT_SETTLED)
     # Down at this very moment is proof enough; a unit that is up, though young, must have restarted often as well.
     looping = unit.restarts >= UNIT_RESTARTS and (down or (unsettled and pace >= UNIT_RESTARTS_PER_HOUR))
     # The limit leaves the last failure's own result in place, so the counter of a unit now failed tells as much.
@@ -235,7 +237,12 @@ def judge_unit(unit: UnitRestarts, uptime: float) -> Finding | None:
             )
         )
     severity = Severity.CRITICAL if endless and looping and pace >= UNIT_CRITICAL_PER_HOUR else Severity.WARNING
-    title = f"{unit.name} crash-looped until systemd gave up on it" if gave_up else f"{unit.name} crash-loops"
+    if looping:
+        title = f"{unit.name} crash-loops"
+    elif unit.restarts >= UNIT_RESTARTS:
+        title = f"{unit.name} crash-looped until systemd gave up on it"
+    else:  # by a timer, a socket or a script: automatic restarts would have been counted
+        title = f"{unit.name} was started more often than its start limit allows, and is refused now"
     return Finding(
         fingerprint=f"unit-loop/{unit.name}",
         severity=severity,

@@ -29,6 +29,9 @@ WALK_DEADLINE = 2.0
 # Cgroups come and go during the walk; so many tries are made to see the tracked count stand still around it.
 WALK_ATTEMPTS = 5
 
+# Its name in its parent, and its own "."; see count_directories.
+LINKS_OF_A_LEAF = 2
+
 ON_HOST = "Run it on the host itself, or in a container with the host's root mounted and --root naming it."
 
 
@@ -168,16 +171,25 @@ def count_directories(top: Path) -> int:
             )
         try:
             with os.scandir(here) as entries:
-                below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+                below = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
-            found -= 1
             if here == os.fspath(top):
                 raise Unreadable(f"cannot count live cgroups: {top} is gone", ON_HOST) from None
+            found -= 1
             continue
         except OSError as error:
             raise Unreadable(f"cannot count live cgroups: {here}: {error.strerror}", "Run it as root.") from error
-        found += len(below)
-        pending += below
+        for entry in below:
+            try:
+                links = entry.stat(follow_symlinks=False).st_nlink
+            except FileNotFoundError:
+                continue
+            found += 1
+            # Each directory below adds a link to its parent, so two links mean none is there: most groups are leaves,
+            # and listing the dozens of files in each would be nearly all of the cost. File systems that do not count
+            # so say one.
+            if links != LINKS_OF_A_LEAF:
+                pending.append(entry.path)
     return found
 
 

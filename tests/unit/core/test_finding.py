@@ -154,6 +154,14 @@ class TestUnits:
         assert "gave up" in finding.title
         assert finding.severity is Severity.WARNING
 
+    def test_a_unit_that_somebody_starts_too_often(self) -> None:
+        refused = unit(active_state="failed", sub_state="failed", result="start-limit-hit", restarts=0)
+
+        finding = judge_unit(refused, uptime=30 * DAY)
+
+        assert finding is not None
+        assert "more often than its start limit allows" in finding.title
+
     @pytest.mark.parametrize(
         ("facts", "uptime"),
         [

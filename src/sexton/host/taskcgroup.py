@@ -115,13 +115,6 @@ class TaskCgroups:
         if limits.memory:
             (place / "memory.max").write_text(str(limits.memory))
 
-    def present(self) -> list[str]:
-        """Ids of the tasks that have a directory in any hierarchy."""
-        found = set()
-        for top in self._tops:
-            found.update(path.name for path in _listed(top / TASKS) if path.is_dir())
-        return sorted(found)
-
     async def reclaim(self, task_id: str) -> bool:
         """Drain the task's memory and remove its directories; False when something is still in the way."""
         memory = self._tops[0] if self._v2 else self._find("memory")
@@ -131,7 +124,8 @@ class TaskCgroups:
                 code = await child.run(["/bin/sh", "-c", _DRAIN, "sh", str(place)], DRAIN_SECONDS)
                 if code != 0:
                     log.warning("task memory is still pinned", extra={"task": task_id, "cgroup": str(place)})
-        return all([_remove(top / TASKS / task_id) for top in self._tops])
+        gone = [_remove(top / TASKS / task_id) for top in self._tops]  # each one, whatever the others say
+        return all(gone)
 
     def remove_parent(self) -> None:
         """Remove the common parent where nothing is left below it."""

@@ -1,0 +1,1 @@
+"""One host joins a cluster and runs its tasks."""

@@ -1,0 +1,211 @@
+"""The agent's wiring: engine, identity, registration, tasks, connections. Nothing is decided here.
+
+Start order: the container engine must answer, state is loaded, this host registers, tasks of an earlier process are
+taken up, and only then the connections open. A stop leaves the tasks running for the next process, unless the agent
+was started to leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+
+from sexton.agent import register
+from sexton.agent.checkpoint import Checkpoint, Saved
+from sexton.agent.engine import Engine
+from sexton.agent.localapi import LocalApi
+from sexton.agent.ports import PortAllocator
+from sexton.agent.reporter import Reporter
+from sexton.agent.session import Session
+from sexton.agent.standdown import StandDown
+from sexton.agent.stats import CgroupStats
+from sexton.agent.steps.context import Identity, StepContext
+from sexton.agent.telemetry import Telemetry
+from sexton.cloud.client import EcsClient
+from sexton.cloud.credential_chain import agent_keyring
+from sexton.cloud.credentials import CredentialSource, NoCredentials
+from sexton.host.taskcgroup import TaskCgroups
+from sexton.kit.listener import Listener
+from sexton.kit.retry import Backoff
+from sexton.kit.supervise import Nursery
+from sexton.runtime.contract import EngineInfo, Runtime, RuntimeFault
+from sexton.runtime.opening import open_runtime
+from sexton.settings import Settings
+from sexton.store.contract import Durability, Store, StoreError
+from sexton.store.opening import open_store
+
+log = logging.getLogger(__name__)
+
+STATE_FILE = "agent.db"
+SOCKET_FILE = "agent.sock"
+ENGINE_BACKOFF = Backoff(first=0.25, cap=30.0)
+# How long tasks get to end when nothing may be left behind.
+LEAVE_SECONDS = 45.0
+
+
+class Options(NamedTuple):
+    """What an agent is told beside its settings."""
+
+    settings: Settings
+    environment: Mapping[str, str]
+    credentials: CredentialSource | None = None  # instead of the usual chain
+    leave_nothing: bool = False
+
+
+class Agent:
+    """A running agent."""
+
+    def __init__(self, options: Options, on_failure: Callable[[str, BaseException], None]) -> None:
+        self._options = options
+        self._nursery = Nursery("agent", on_failure)
+        self._work = Nursery("tasks", on_failure)
+        self._store: Store | None = None
+        self._runtime: Runtime | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self._listener: Listener | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._engine: Engine | None = None
+        self._cgroups: TaskCgroups | None = None
+
+    async def start(self) -> None:
+        """Come up. Waits for an engine that does not answer yet; StandDown when there is no use in waiting."""
+        settings = self._options.settings
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+        credentials = self._options.credentials or agent_keyring(self._http, environ=self._options.environment)
+        # Asked first: an agent without credentials has nothing to do here, whatever else is missing.
+        try:
+            await credentials.current()
+        except NoCredentials as error:
+            if not error.may_heal:
+                raise StandDown(
+                    str(error), "Give the agent credentials, or disable it on hosts that are not part of a cluster"
+                ) from None
+        self._runtime = open_runtime(settings.docker_host)
+        info = await self._wait_for_engine(self._runtime)
+        self._store = await self._open_store()
+        self._checkpoint = Checkpoint(self._store)
+        saved = await self._checkpoint.load()
+        self._cgroups = _task_cgroups(settings, info)
+        limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
+        client = EcsClient(_endpoint(settings), settings.region, credentials, self._http)
+        arn = await register.register(
+            client,
+            self._checkpoint,
+            settings,
+            register.attributes(settings, info, task_limits=limits),
+            register.resources(settings, _memory_mib()),
+        )
+        self._open(info, client, credentials, Identity(settings.cluster, arn), list(saved.values()))
+        assert self._listener is not None
+        await self._listener.open_unix(Path(settings.data_dir) / SOCKET_FILE)
+
+    def _open(
+        self,
+        info: EngineInfo,
+        client: EcsClient,
+        credentials: CredentialSource,
+        identity: Identity,
+        saved: Sequence[Saved],
+    ) -> None:
+        assert self._runtime and self._http and self._checkpoint
+        settings = self._options.settings
+        reserved = frozenset(settings.reserved_ports + settings.reserved_ports_udp)
+        context = StepContext(
+            runtime=self._runtime,
+            settings=settings,
+            identity=identity,
+            ports=PortAllocator(settings.dynamic_ports, reserved),
+            cgroups=self._cgroups,
+        )
+        self._nursery.start("checkpoint", self._checkpoint.run())
+        self._engine = Engine(context, self._checkpoint, self._work)
+        reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
+        self._engine.start(reporter, saved)
+        session = Session(
+            self._http, client, credentials, identity, settings.region, info, self._engine, self._checkpoint
+        )
+        telemetry = Telemetry(
+            self._http,
+            client,
+            credentials,
+            context,
+            settings.region,
+            info,
+            self._engine,
+            CgroupStats(Path(settings.cgroup_path)),
+        )
+        self._nursery.start("acs", session.run())
+        self._nursery.start("tcs", telemetry.run())
+        self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity.instance_arn))
+
+    async def stop(self) -> None:
+        """Go down in reverse order; safe after a start that failed half-way."""
+        if self._options.leave_nothing and self._engine is not None:
+            await self._engine.leave_nothing(LEAVE_SECONDS)
+        if self._listener is not None:
+            await self._listener.close()
+        await self._nursery.close()
+        await self._work.close()
+        if self._checkpoint is not None:
+            try:
+                await self._checkpoint.flush()
+            except StoreError as error:
+                log.error("state cannot be saved", extra={"reason": str(error)})
+        if self._store is not None:
+            await self._store.close()
+        if self._runtime is not None:
+            await self._runtime.close()
+        if self._http is not None:
+            await self._http.close()
+        if self._cgroups is not None and self._options.leave_nothing:
+            self._cgroups.remove_parent()
+        log.info("agent stopped")
+
+    async def _wait_for_engine(self, runtime: Runtime) -> EngineInfo:
+        """The engine's description; one line when it has to be waited for, and one when it came."""
+        for attempt, delay in enumerate(ENGINE_BACKOFF.delays(), start=1):
+            try:
+                info = await runtime.describe()
+            except RuntimeFault as error:
+                if attempt == 1:
+                    log.warning(
+                        "waiting for the container engine",
+                        extra={"engine": self._options.settings.docker_host, "reason": str(error)},
+                    )
+            else:
+                log.info("container engine answers", extra={"engine": info.name, "version": info.version})
+                return info
+            await asyncio.sleep(delay)
+        raise AssertionError("a backoff gives delays for ever")
+
+    async def _open_store(self) -> Store:
+        settings = self._options.settings
+        path = Path(settings.data_dir) / STATE_FILE
+        try:
+            return await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+        except StoreError as error:
+            raise StandDown(str(error), "Mend or move the file, and start the agent again") from None
+
+
+def _endpoint(settings: Settings) -> str:
+    if settings.backend:
+        return settings.backend
+    suffix = "amazonaws.com.cn" if settings.region.startswith("cn-") else "amazonaws.com"
+    return f"https://ecs.{settings.region}.{suffix}"
+
+
+def _task_cgroups(settings: Settings, info: EngineInfo) -> TaskCgroups | None:
+    """A parent per task where the engine takes paths; with systemd's driver it takes slices, which are systemd's."""
+    if info.cgroup_driver != "cgroupfs":
+        return None
+    return TaskCgroups(Path(settings.cgroup_path))
+
+
+def _memory_mib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20)

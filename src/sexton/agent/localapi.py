@@ -1,0 +1,98 @@
+"""What the command line on this host asks the agent: a small HTTP API on a socket file that only root can open.
+
+GET /health                                   is it connected, since when, does the engine answer
+GET /logs?task=ID[&container=NAME&tail=N]     lines of a task's containers, as JSON lines; follow=1 stays open
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from sexton import __version__
+from sexton.agent.engine import Engine
+from sexton.agent.runner import Runner
+from sexton.agent.session import Session
+from sexton.core.names import last_part
+from sexton.runtime.contract import LogLine, NotFound, Refused, Runtime, Unavailable
+
+
+class LocalApi:
+    """Serves the local socket."""
+
+    def __init__(self, engine: Engine, session: Session, runtime: Runtime, instance_arn: str) -> None:
+        self._engine = engine
+        self._session = session
+        self._runtime = runtime
+        self._instance_arn = instance_arn
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET" and request.path == "/health":
+            return _json(
+                {
+                    "version": __version__,
+                    "containerInstanceArn": self._instance_arn,
+                    "connectedSince": self._session.connected_at or None,
+                    "engineAnswers": self._engine.answering,
+                    "tasks": len(self._engine.runners()),
+                }
+            )
+        if request.method == "GET" and request.path == "/logs":
+            return await self._logs(request)
+        return _json({"error": "there is nothing here"}, status=404)
+
+    async def _logs(self, request: web.BaseRequest) -> web.StreamResponse:
+        wanted = last_part(request.query.get("task", ""))
+        found = [one for one in self._engine.runners() if one.task_id.startswith(wanted)] if wanted else []
+        if len(found) != 1:
+            known = "no task" if not found else f"{len(found)} tasks"
+            return _json({"error": f"{known} on this host match '{wanted}'"}, status=404)
+        runner = found[0]
+        name = request.query.get("container")
+        containers = [one for one in runner.known.containers if one.runtime_id and name in (None, one.name)]
+        if not containers:
+            return _json({"error": _nothing(runner, name)}, status=404)
+        tail = request.query.get("tail", "0")
+        follow = request.query.get("follow") == "1"
+        response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+        await response.prepare(request)
+        lock = asyncio.Lock()
+        async with asyncio.TaskGroup() as group:
+            for one in containers:
+                lines = self._runtime.logs(one.runtime_id, follow=follow, tail=int(tail) if tail.isdecimal() else 0)
+                group.create_task(_copy(one.name, lines, response, lock))
+        with contextlib.suppress(ConnectionError):
+            await response.write_eof()
+        return response
+
+
+async def _copy(name: str, lines: Any, response: web.StreamResponse, lock: asyncio.Lock) -> None:
+    """One container's lines into the answer; a log that cannot be read back says why in its own place."""
+    try:
+        async for line in lines:
+            async with lock:
+                await response.write(_line(name, line))
+    except (Refused, NotFound, Unavailable) as error:
+        async with lock:
+            await response.write(msgspec.json.encode({"container": name, "error": str(error)}) + b"\n")
+    except ConnectionError:
+        pass  # the reader has gone away
+
+
+def _line(name: str, line: LogLine) -> bytes:
+    fields = {"container": name, "stream": line.stream, "text": line.text, "time": line.time}
+    return msgspec.json.encode(fields) + b"\n"
+
+
+def _nothing(runner: Runner, name: str | None) -> str:
+    if name is not None and name not in {one.name for one in runner.known.containers}:
+        return f"task {runner.task_id} has no container {name}"
+    return f"task {runner.task_id} has not created a container yet"
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")

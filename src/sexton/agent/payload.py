@@ -1,0 +1,131 @@
+"""From a payload message to tasks: each read by itself, so that a bad one costs only itself.
+
+A task that cannot be read or cannot be done here is answered with its end and the reason, and keeps its message from
+being acknowledged, as the control plane expects.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from sexton.core import enginebody
+from sexton.core.enginebody import BadPayload
+from sexton.wire import acs_task
+from sexton.wire.errors import UNREADABLE, WireError
+
+# The misspelling is the word on the wire.
+UNREADABLE_TASK = "UnrecogniedTaskError: Error loading task - "
+
+_MODES = ("bridge", "host", "none", "")
+
+
+class BadTask(NamedTuple):
+    """A task that is not for this agent to run; its ARN, when it could be read, and why."""
+
+    arn: str
+    reason: str
+
+
+class Payload(NamedTuple):
+    """A payload message, taken apart."""
+
+    message_id: str
+    sequence: int
+    tasks: tuple[acs_task.Task, ...]
+    bad: tuple[BadTask, ...]
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    message_id: str
+    cluster_arn: str
+    container_instance_arn: str
+    seq_num: int = -1
+    tasks: tuple[msgspec.Raw, ...] = ()
+
+
+class _Frame(msgspec.Struct):
+    message: _Head
+
+
+class _Named(msgspec.Struct):
+    arn: str = ""
+
+
+def read(frame: bytes) -> Payload:
+    """Take a payload's frame apart. WireError when it lacks what every payload has."""
+    try:
+        head = msgspec.json.decode(frame, type=_Frame).message
+    except UNREADABLE as error:
+        raise WireError(f"cannot read payload: {error}") from None
+    tasks, bad = [], []
+    for raw in head.tasks:
+        try:
+            task = msgspec.json.decode(raw, type=acs_task.Task)
+            problem = wrong_with(task)
+        except UNREADABLE as error:
+            bad.append(BadTask(_arn_of(raw), f"{UNREADABLE_TASK}{error}"))
+            continue
+        if problem and task.arn:
+            bad.append(BadTask(task.arn, problem))
+        elif problem:
+            bad.append(BadTask("", problem))
+        else:
+            tasks.append(task)
+    return Payload(head.message_id, head.seq_num, tuple(tasks), tuple(bad))
+
+
+def _arn_of(raw: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=_Named).arn
+    except UNREADABLE:
+        return ""
+
+
+def wrong_with(task: acs_task.Task) -> str:
+    """Why a task cannot be run here, or nothing. A task that is only to be stopped needs no more than its name."""
+    if not task.arn:
+        return UNREADABLE_TASK + "it has no ARN"
+    if task.desired_status == "STOPPED":
+        return ""
+    names = [one.name or "" for one in task.containers or ()]
+    if not names or not all(names) or len(set(names)) != len(names):
+        return UNREADABLE_TASK + "its containers must have names, each its own"
+    if not all(one.image for one in task.containers or ()):
+        return UNREADABLE_TASK + "a container has no image"
+    if (task.network_mode or "") not in _MODES:
+        return f"ResourceInitializationError: network mode {task.network_mode} is not served by this agent yet"
+    return _unserved(task) or _unbuildable(task)
+
+
+def _unserved(task: acs_task.Task) -> str:
+    """What a task asks for beyond what this agent advertises; it can only arrive here by mistake."""
+    for container in task.containers or ():
+        asked = {
+            "dependsOn": container.depends_on,
+            "links": container.links,
+            "volumesFrom": container.volumes_from,
+            "secrets": container.secrets,
+            "environmentFiles": container.environment_files,
+            "registryAuthentication": container.registry_authentication,
+            "restartPolicy": container.restart_policy and container.restart_policy.enabled,
+            "firelensConfiguration": container.firelens_configuration,
+        }
+        for what, value in asked.items():
+            if value:
+                return (
+                    f"ResourceInitializationError: {what} of container {container.name} is not served by this agent yet"
+                )
+    return ""
+
+
+def _unbuildable(task: acs_task.Task) -> str:
+    """Problems that would show when the containers are created; found before anything is started."""
+    for container in task.containers or ():
+        try:
+            enginebody.wanted_ports(task, container)
+            enginebody.create_body(task, container, labels={}, bindings=(), cgroup_parent="")
+        except BadPayload as error:
+            return str(error)
+    return ""

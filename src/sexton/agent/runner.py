@@ -1,0 +1,314 @@
+"""Drives one task from its acceptance to the removal of its last trace.
+
+One runner per task, so tasks never wait for each other. Events of the engine, wishes of the control plane and results
+of its own steps arrive in one mailbox; each is applied to the known value by ``core.task``, and what may move next is
+started. Per container at most one step is under way. When the task has stopped, its cgroup is drained and removed at
+once, its containers when their time is over and the control plane has acknowledged the end.
+
+A step that cannot reach the engine is not failed but repeated until the engine answers: an engine that restarts must
+not cost a task its life. After a restart of this process a runner begins by looking where each container is.
+
+    accepted -> (look) -> steps until STOPPED -> drained -> acknowledged -> removed -> forgotten
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from sexton.agent.steps.context import Step, StepContext
+from sexton.agent.steps.create import create
+from sexton.agent.steps.look import look
+from sexton.agent.steps.pull import pull
+from sexton.agent.steps.remove import remove
+from sexton.agent.steps.resolve import resolve
+from sexton.agent.steps.start import start
+from sexton.agent.steps.stop import stop
+from sexton.core import task as core
+from sexton.core.names import last_part
+from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownTask, TaskStatus
+from sexton.kit.retry import Backoff
+from sexton.kit.supervise import Nursery
+from sexton.runtime.contract import Refused, Unavailable
+
+log = logging.getLogger(__name__)
+
+STEPS: dict[core.Step, Step] = {
+    core.Step.RESOLVE: resolve,
+    core.Step.PULL: pull,
+    core.Step.CREATE: create,
+    core.Step.START: start,
+    core.Step.STOP: stop,
+}
+
+# While the engine is away, each container's step asks again at this pace.
+ENGINE_BACKOFF = Backoff(first=0.1, cap=3.0)
+# Removing what is left is never given up, and never urgent.
+CLEAN_BACKOFF = Backoff(first=1.0, cap=60.0)
+# The engine removes a container's cgroup shortly after it says that the container died.
+RECLAIM_BACKOFF = Backoff(first=0.05, cap=1.0)
+RECLAIM_TRIES = 12
+
+
+class Wish(NamedTuple):
+    """The control plane wants the task stopped."""
+
+    reason: str = ""
+
+
+class Acknowledged(NamedTuple):
+    """The control plane has taken this report."""
+
+    report: KnownTask
+
+
+class Look(NamedTuple):
+    """A container may have changed: see where it is."""
+
+    container: str
+
+
+class StepDone(NamedTuple):
+    """A step has ended; without an event it was called off."""
+
+    container: str
+    event: Event | None
+
+
+class Finished(NamedTuple):
+    """Nothing of the task is left."""
+
+
+Letter = Wish | Acknowledged | Look | StepDone | Finished
+
+
+class Hooks(NamedTuple):
+    """Whom a runner tells: the checkpoint of each change, the reporter of what the control plane should know."""
+
+    changed: Callable[[DesiredTask, KnownTask], None]
+    report: Callable[[KnownTask], None]
+    forget: Callable[[str], Awaitable[None]]
+
+
+class Runner:
+    """One task."""
+
+    def __init__(
+        self, context: StepContext, hooks: Hooks, nursery: Nursery, desired: DesiredTask, known: KnownTask
+    ) -> None:
+        self.desired = desired
+        self.known = known
+        self._context = context
+        self._hooks = hooks
+        self._nursery = nursery
+        self._mail: asyncio.Queue[Letter] = asyncio.Queue()
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._look_again: set[str] = set()
+        self._containers = {one.name or "": one for one in desired.task.containers or ()}
+        self._hurry = asyncio.Event()
+        self._heard = asyncio.Event()  # the control plane knows of the end
+
+    @property
+    def arn(self) -> str:
+        return self.desired.arn
+
+    @property
+    def task_id(self) -> str:
+        return last_part(self.arn)
+
+    def post(self, letter: Letter) -> None:
+        self._mail.put_nowait(letter)
+
+    def hurry(self) -> None:
+        """Remove what is left as soon as the task has stopped, not waiting for anybody."""
+        self._hurry.set()
+
+    async def run(self, *, restored: bool) -> None:
+        """The whole life; ``restored`` when this process did not see it from the start."""
+        if restored:
+            await self._find_out()
+        if core.unreported(self.known):
+            self._hooks.report(self.known)
+        finishing = False
+        while True:
+            if self.known.status is not TaskStatus.STOPPED:
+                self._move()
+            elif not self._busy and not finishing:
+                finishing = True
+                self._nursery.start(f"finish-{self.task_id}", self._finish())
+            letter = await self._mail.get()
+            if isinstance(letter, Finished):
+                return
+            self._apply(letter)
+
+    async def _find_out(self) -> None:
+        """See where every container is before anything is done to it."""
+        if self.known.status is not TaskStatus.STOPPED:
+            for one in self.known.containers:
+                if one.status is not ContainerStatus.STOPPED:
+                    self._begin(one.name, look)
+        while self._busy:
+            self._apply(await self._mail.get())
+
+    def _move(self) -> None:
+        for move in core.plan(self.desired, self.known):
+            if move.container not in self._busy:
+                if move.step is core.Step.PULL:
+                    self._set(core.pulling(self.known, started=self._context.clock()))
+                self._begin(move.container, STEPS[move.step], name=str(move.step))
+
+    def _begin(self, container: str, step: Step, name: str = "look") -> None:
+        work = self._attempt(container, step)
+        self._busy[container] = self._nursery.start(f"{name}-{self.task_id}-{container}", work)
+
+    async def _attempt(self, container: str, step: Step) -> None:
+        """One step until it has an outcome; the engine being away is none."""
+        event: Event | None = None
+        try:
+            for attempt, delay in enumerate(ENGINE_BACKOFF.delays(), start=1):
+                try:
+                    event = await step(
+                        self._context, self.desired, self._containers[container], self.known.container(container)
+                    )
+                    return
+                except (Unavailable, Refused) as error:
+                    if attempt == 1:
+                        log.warning(
+                            "step waits for the engine",
+                            extra={
+                                "task": self.arn,
+                                "container": container,
+                                "step": step.__name__,
+                                "reason": str(error),
+                            },
+                        )
+                await asyncio.sleep(delay)
+        except Exception as error:
+            # The edge of one task: a fault of ours ends this task with a reason instead of the whole agent.
+            log.exception("step failed", extra={"task": self.arn, "container": container, "step": step.__name__})
+            event = Event(
+                container=container,
+                happened=Happened.GAVE_UP,
+                time=self._context.clock(),
+                error=f"UnknownError: {type(error).__name__}: {error}",
+            )
+        finally:
+            self.post(StepDone(container, event))
+
+    def _apply(self, letter: Letter) -> None:
+        match letter:
+            case StepDone(container, event):
+                self._busy.pop(container, None)
+                if event is not None:
+                    self._observe(event)
+                if container in self._look_again:
+                    self._look_again.discard(container)
+                    self._look(container)
+            case Look(container):
+                self._look(container)
+            case Wish(reason):
+                if not self.desired.stopped:
+                    log.info("task is to stop", extra={"task": self.arn, "reason": reason})
+                    self.desired = msgspec.structs.replace(self.desired, stopped=True)
+                    self._set(core.end(self.desired, self.known, self._context.clock(), reason), force=True)
+                    self._call_off()
+            case Acknowledged(report):
+                self._set(core.acknowledged(self.known, report))
+        if self.known.sent is TaskStatus.STOPPED:
+            self._heard.set()
+
+    def _look(self, container: str) -> None:
+        if self.known.status is TaskStatus.STOPPED or container not in self._containers:
+            return
+        if self.known.container(container).status is ContainerStatus.STOPPED:
+            return
+        if container in self._busy:
+            self._look_again.add(container)  # what is under way may have begun before the change
+        else:
+            self._begin(container, look)
+
+    def _observe(self, event: Event) -> None:
+        known = core.observe(self.desired, self.known, event)
+        if event.happened is Happened.PULLED:
+            known = core.pulling(known, stopped=event.time)
+        self._set(known)
+        self._call_off()
+
+    def _call_off(self) -> None:
+        """A container that will never be made needs no image any more. A creation is left to end: a request that
+        is on its way cannot be called back, and what it makes must be found when the task is cleaned up."""
+        for one in self.known.containers:
+            step = self._busy.get(one.name)
+            if one.status is ContainerStatus.STOPPED and step is not None and "/pull-" in step.get_name():
+                step.cancel()
+
+    def _set(self, known: KnownTask, *, force: bool = False) -> None:
+        if known == self.known and not force:
+            return
+        before, self.known = self.known, known
+        self._say(before)
+        self._hooks.changed(self.desired, known)
+        if core.unreported(known):
+            self._hooks.report(known)
+
+    def _say(self, before: KnownTask) -> None:
+        """One line per state change, with its cause."""
+        for old, new in zip(before.containers, self.known.containers, strict=True):
+            if old.status is not new.status:
+                facts = {"task": self.arn, "container": new.name, "was": str(old.status), "is": str(new.status)}
+                if new.status is ContainerStatus.STOPPED:
+                    facts |= {"exit_code": str(new.exit_code), "reason": new.reason}
+                log.info("container changed", extra=facts)
+        if before.status is not self.known.status:
+            log.info(
+                "task changed",
+                extra={
+                    "task": self.arn,
+                    "was": str(before.status),
+                    "is": str(self.known.status),
+                    "reason": self.known.reason,
+                },
+            )
+
+    async def _finish(self) -> None:
+        """From the end of the last container to the end of everything."""
+        await self._reclaim()
+        waits = [asyncio.ensure_future(self._hurry.wait()), asyncio.ensure_future(self._rest())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        for delay in CLEAN_BACKOFF.delays():
+            try:
+                await remove(self._context, self.desired)
+                break
+            except (Unavailable, Refused) as error:
+                log.warning("task cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
+            await asyncio.sleep(delay)
+        await self._hooks.forget(self.arn)
+        log.info("task removed", extra={"task": self.arn})
+        self.post(Finished())
+
+    async def _reclaim(self) -> None:
+        """Drain and remove the task's cgroup; the engine may still be removing what is below it."""
+        cgroups = self._context.cgroups
+        if cgroups is None or self.known.reclaimed:
+            return
+        for delay in islice(RECLAIM_BACKOFF.delays(), RECLAIM_TRIES):
+            if await cgroups.reclaim(self.task_id):
+                self._set(msgspec.structs.replace(self.known, reclaimed=True))
+                return
+            await asyncio.sleep(delay)
+        log.warning("task cgroup is still in use", extra={"task": self.arn})
+
+    async def _rest(self) -> None:
+        """The time a stopped task's containers are kept, and until its end has been acknowledged."""
+        await self._heard.wait()
+        left = self.known.stopped_at + self._context.settings.cleanup_wait - self._context.clock()
+        await asyncio.sleep(max(left, 0.0))

@@ -1,0 +1,35 @@
+"""What every step is given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from sexton.agent.ports import PortAllocator
+from sexton.core.task import DesiredTask, Event, KnownContainer
+from sexton.host.taskcgroup import TaskCgroups
+from sexton.runtime.contract import Runtime
+from sexton.settings import Settings
+from sexton.wire import acs_task
+
+
+class Identity(NamedTuple):
+    """Who this agent is: what it owns carries these."""
+
+    cluster: str
+    instance_arn: str
+
+
+class StepContext(NamedTuple):
+    """The world as a step sees it. Without ``cgroups`` the engine's own parent is used."""
+
+    runtime: Runtime
+    settings: Settings
+    identity: Identity
+    ports: PortAllocator
+    cgroups: TaskCgroups | None
+    clock: Callable[[], float] = time.time
+
+
+Step = Callable[[StepContext, DesiredTask, acs_task.Container, KnownContainer], Awaitable[Event]]

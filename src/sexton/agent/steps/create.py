@@ -1,0 +1,97 @@
+"""Create the container, or find the one that an interrupted creation made.
+
+The name follows from the task, so asking twice ends in a conflict instead of a second container; one of that name that
+carries our labels is then taken as it is, and one that does not is left alone.
+"""
+
+from __future__ import annotations
+
+from sexton.agent.ports import NoPort
+from sexton.agent.steps.context import StepContext
+from sexton.core import enginebody
+from sexton.core.enginebody import INSTANCE_LABEL, LABEL, BadPayload
+from sexton.core.resources import CPU_PER_CORE
+from sexton.core.task import Binding, DesiredTask, Event, Happened, KnownContainer
+from sexton.host.taskcgroup import Limits
+from sexton.runtime.contract import Conflict, ContainerInfo, Refused
+from sexton.wire import acs_task
+
+MIB = 1024 * 1024
+
+
+async def create(
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
+) -> Event:
+    task = desired.task
+    name = enginebody.engine_name(task, known.name)
+    labels = enginebody.labels(task, known.name, context.identity.cluster, context.identity.instance_arn)
+    try:
+        bindings = _publish(context, task, container)
+        parent = _cgroup(context, task)
+        body = enginebody.create_body(task, container, labels=labels, bindings=bindings, cgroup_parent=parent)
+    except BadPayload as error:
+        return _failed(context, known, str(error))
+    except NoPort as error:
+        return _failed(context, known, f"CannotCreateContainerError: {error}")
+    except OSError as error:
+        return _failed(context, known, f"CgroupError: Agent could not create task's platform resources: {error}")
+    try:
+        runtime_id = await context.runtime.create(name, body)
+    except Conflict:
+        info = await context.runtime.inspect(name)
+        if not _ours(info, labels):
+            return _failed(context, known, f"CannotCreateContainerError: the name {name} is taken by another container")
+        runtime_id = info.id
+        bindings = tuple(
+            Binding(
+                container_port=one.container_port, host_port=one.host_port, bind_ip=one.bind_ip, protocol=one.protocol
+            )
+            for one in info.ports
+            if ":" not in one.bind_ip
+        )
+    except Refused as error:
+        return _failed(context, known, f"CannotCreateContainerError: {error}")
+    return Event(
+        container=known.name,
+        happened=Happened.CREATED,
+        time=context.clock(),
+        runtime_id=runtime_id,
+        bindings=bindings or enginebody.host_bindings(task, container),
+        created_at=context.clock(),
+    )
+
+
+def _publish(context: StepContext, task: acs_task.Task, container: acs_task.Container) -> tuple[Binding, ...]:
+    return tuple(
+        Binding(
+            container_port=mapping.container_port or 0,
+            host_port=mapping.host_port or context.ports.take(mapping.protocol or "tcp"),
+            bind_ip="0.0.0.0",  # noqa: S104 - what the engine publishes on, as the API reports it
+            protocol=mapping.protocol or "tcp",
+        )
+        for mapping in enginebody.wanted_ports(task, container)
+    )
+
+
+def _cgroup(context: StepContext, task: acs_task.Task) -> str:
+    """The task's own cgroup with its limits, made before the first container needs it."""
+    if context.cgroups is None:
+        return ""
+    task_id = (task.arn or "").rpartition("/")[2]
+    if context.settings.task_limits and (task.cpu or task.memory):
+        shares = sum(max(one.cpu or 0, enginebody.LEAST_SHARES) for one in task.containers or ())
+        limits = Limits(
+            cpu_shares=None if task.cpu else min(shares, 256 * CPU_PER_CORE),
+            cpu_quota=task.cpu,
+            memory=task.memory * MIB if task.memory else None,
+        )
+        context.cgroups.prepare(task_id, limits)
+    return context.cgroups.parent(task_id)
+
+
+def _ours(info: ContainerInfo, labels: dict[str, str]) -> bool:
+    return all(info.labels.get(key) == labels[key] for key in (LABEL + "task-arn", INSTANCE_LABEL))
+
+
+def _failed(context: StepContext, known: KnownContainer, error: str) -> Event:
+    return Event(container=known.name, happened=Happened.GAVE_UP, time=context.clock(), error=error)

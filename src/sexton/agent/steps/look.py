@@ -1,0 +1,63 @@
+"""See where a container really is, and say it as an event.
+
+Used whenever events may have been missed: after a restart of this process or of the engine, after a "die" whose
+details matter, and in the periodic comparison.
+"""
+
+from __future__ import annotations
+
+from sexton.agent.steps.context import StepContext
+from sexton.core import enginebody
+from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownContainer
+from sexton.runtime.contract import ContainerInfo, NotFound, State
+from sexton.wire import acs_task
+
+
+async def look(
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
+) -> Event:
+    """What the engine knows of the container now."""
+    ref = known.runtime_id or enginebody.engine_name(desired.task, known.name)
+    try:
+        info = await context.runtime.inspect(ref)
+    except NotFound:
+        return _missing(context, known)
+    return event_of(known.name, info, context.clock())
+
+
+def _missing(context: StepContext, known: KnownContainer) -> Event:
+    if known.status.rank < ContainerStatus.CREATED.rank:
+        # It was never made, which is no news: an event that changes nothing.
+        return Event(container=known.name, happened=Happened.RESOLVED, time=context.clock())
+    return Event(
+        container=known.name,
+        happened=Happened.VANISHED,
+        time=context.clock(),
+        error="ContainerVanishedError: No container matching saved ID found",
+    )
+
+
+def event_of(name: str, info: ContainerInfo, now: float) -> Event:
+    """A container's state as an event."""
+    if info.state is State.RUNNING:
+        happened = Happened.STARTED
+    elif info.state is State.EXITED and info.started_at:
+        happened = Happened.EXITED
+    else:
+        happened = Happened.CREATED
+    error = ""
+    if info.oom_killed and happened is Happened.EXITED:
+        error = "OutOfMemoryError: Container killed due to memory usage"
+    elif info.error and happened is Happened.EXITED:
+        error = f"DockerStateError: {info.error}"
+    return Event(
+        container=name,
+        happened=happened,
+        time=now,
+        runtime_id=info.id,
+        exit_code=info.exit_code if happened is Happened.EXITED else None,
+        error=error,
+        created_at=info.created_at,
+        started_at=info.started_at,
+        finished_at=info.finished_at if happened is Happened.EXITED else 0.0,
+    )

@@ -1,0 +1,27 @@
+"""Start the container. Starting one that runs already is no error, so an interrupted start is simply repeated."""
+
+from __future__ import annotations
+
+from sexton.agent.steps.context import StepContext
+from sexton.agent.steps.look import look
+from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
+from sexton.runtime.contract import NotFound, Refused
+from sexton.wire import acs_task
+
+
+async def start(
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
+) -> Event:
+    try:
+        await context.runtime.start(known.runtime_id)
+    except NotFound:
+        return await look(context, desired, container, known)
+    except Refused as error:
+        return Event(
+            container=known.name,
+            happened=Happened.GAVE_UP,
+            time=context.clock(),
+            error=f"CannotStartContainerError: {error}",
+        )
+    now = context.clock()
+    return Event(container=known.name, happened=Happened.STARTED, time=now, started_at=now)

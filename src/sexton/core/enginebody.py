@@ -1,0 +1,178 @@
+"""From a container of a payload to the create request of a container engine.
+
+The agent's own part comes first (image, command, environment, ports, mounts, limits, labels), then the payload's two
+JSON texts are laid over it: scalars and lists replace, objects merge. Labels are put on last, since they say whose
+the container is. Everything that depends on the moment (chosen ports, the task's cgroup) is an argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sexton.core.render import MIB
+from sexton.core.task import Binding
+from sexton.wire import acs_task
+
+LABEL = "com.amazonaws.ecs."
+# Ours: the ECS labels prove nothing, since other tools set them as well.
+INSTANCE_LABEL = "dev.sexton.container-instance"
+
+LEAST_MEMORY = 4 * MIB
+LEAST_SHARES = 2
+MOST_SHARES = 262144
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]")
+
+
+class BadPayload(Exception):  # noqa: N818 - becomes the reason of a task
+    """The payload asks for what cannot be made; the message begins with the error's name on the wire."""
+
+
+def engine_name(task: acs_task.Task, container: str) -> str:
+    """The name of the container in the engine.
+
+    It follows from the task's ARN, so that a creation that was interrupted anywhere is found again without anything
+    having been written down before.
+    """
+    tail = hashlib.sha256(f"{task.arn}\n{container}".encode()).hexdigest()[:20]
+    plain = _NOT_IN_A_NAME.sub("", container)
+    return f"ecs-{task.family}-{task.version}-{plain}-{tail}"
+
+
+def labels(task: acs_task.Task, container: str, cluster: str, instance_arn: str) -> dict[str, str]:
+    return {
+        LABEL + "task-arn": task.arn or "",
+        LABEL + "container-name": container,
+        LABEL + "task-definition-family": task.family or "",
+        LABEL + "task-definition-version": task.version or "",
+        LABEL + "cluster": cluster,
+        INSTANCE_LABEL: instance_arn,
+    }
+
+
+def create_body(
+    task: acs_task.Task,
+    container: acs_task.Container,
+    *,
+    labels: Mapping[str, str],
+    bindings: tuple[Binding, ...],
+    cgroup_parent: str,
+) -> dict[str, Any]:
+    """The engine's create request."""
+    body: dict[str, Any] = {
+        "Image": container.image,
+        "Env": [f"{name}={value}" for name, value in (container.environment or {}).items()],
+        "HostConfig": _host_config(task, container, bindings, cgroup_parent),
+    }
+    command = _command(container)
+    if command:
+        body["Cmd"] = list(command)
+    if container.entry_point:
+        body["Entrypoint"] = list(container.entry_point)
+    if bindings:
+        body["ExposedPorts"] = {f"{one.container_port}/{one.protocol}": {} for one in bindings}
+    given = container.docker_config or acs_task.DockerConfig()
+    _lay_over(body, _object(given.config, "DockerClientConfigError", container))
+    _lay_over(body["HostConfig"], _object(given.host_config, "HostConfigError", container))
+    if container.health_check_type == "docker" and not body.get("Healthcheck"):
+        raise BadPayload(f"DockerClientConfigError: container {container.name} has no health check to run")
+    body["Labels"] = {**body.get("Labels", {}), **labels}
+    return body
+
+
+def _host_config(
+    task: acs_task.Task, container: acs_task.Container, bindings: tuple[Binding, ...], cgroup_parent: str
+) -> dict[str, Any]:
+    ports: dict[str, list[dict[str, str]]] = {}
+    for one in bindings:
+        ports.setdefault(f"{one.container_port}/{one.protocol}", []).append({"HostPort": str(one.host_port)})
+    config: dict[str, Any] = {
+        "NetworkMode": task.network_mode or "bridge",
+        "CpuShares": min(max(container.cpu or 0, LEAST_SHARES), MOST_SHARES),
+        "Binds": _binds(task, container),
+        "PortBindings": ports,
+    }
+    if container.memory:
+        config["Memory"] = max(container.memory * MIB, LEAST_MEMORY)
+    if cgroup_parent:
+        config["CgroupParent"] = cgroup_parent
+    return config
+
+
+def _command(container: acs_task.Container) -> tuple[str, ...] | None:
+    """The command, with the only override that a payload may carry."""
+    given = container.overrides
+    if isinstance(given, str):
+        given = _object(given, "HostConfigError", container)
+    if not given:
+        return container.command
+    command = given.get("command")
+    if set(given) - {"command"} or not (command is None or isinstance(command, list | tuple)):
+        raise BadPayload(f"HostConfigError: container {container.name} has overrides other than a command")
+    return tuple(str(word) for word in command) if command is not None else container.command
+
+
+def _binds(task: acs_task.Task, container: acs_task.Container) -> list[str]:
+    sources = {one.name: one.host.source_path for one in task.volumes or () if one.host}
+    binds = []
+    for mount in container.mount_points or ():
+        path = sources.get(mount.source_volume)
+        if not path:
+            raise BadPayload(
+                f"InvalidVolumeError: volume {mount.source_volume} of container {container.name} "
+                "is not a path of the host"
+            )
+        binds.append(f"{path}:{mount.container_path}" + (":ro" if mount.read_only else ""))
+    return binds
+
+
+def _object(text: str | None, error: str, container: acs_task.Container) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text or "{}", type=dict[str, Any] | None)
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise BadPayload(f"{error}: cannot read the settings of container {container.name}: {problem}") from None
+    return value or {}
+
+
+def _lay_over(base: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        present = base.get(key)
+        if isinstance(present, dict) and isinstance(value, dict):
+            _lay_over(present, value)
+        else:
+            base[key] = value
+
+
+def wanted_ports(task: acs_task.Task, container: acs_task.Container) -> tuple[acs_task.PortMapping, ...]:
+    """The mappings that the engine must publish; in other modes than bridge there are none."""
+    if (task.network_mode or "bridge") != "bridge":
+        return ()
+    for mapping in container.port_mappings or ():
+        if mapping.container_port_range:
+            raise BadPayload(
+                f"HostConfigError: container {container.name} asks for a port range, which is not served yet"
+            )
+        if mapping.protocol not in (None, "tcp", "udp"):
+            raise BadPayload(f"UnrecognizedTransportProtocol: {mapping.protocol}")
+    return container.port_mappings or ()
+
+
+def host_bindings(task: acs_task.Task, container: acs_task.Container) -> tuple[Binding, ...]:
+    """What a container in host mode is reachable at: its own ports."""
+    if task.network_mode != "host":
+        return ()
+    return tuple(
+        Binding(
+            container_port=mapping.container_port,
+            host_port=mapping.container_port,
+            bind_ip="0.0.0.0",  # noqa: S104 - reported, not listened on
+            protocol=mapping.protocol or "tcp",
+        )
+        for mapping in container.port_mappings or ()
+        if mapping.container_port
+    )

@@ -1,0 +1,231 @@
+"""The long-running commands: ``sexton up``, ``sexton control``, ``sexton agent``.
+
+Started through this small door so that none of the command line's libraries is ever loaded into a process that stays.
+One process runs one role, or with ``up`` all of them; which is which is decided here and nowhere else.
+
+Exit codes: 0 after a signal, 1 for what a restart may mend, 2 for a wrong call, 5 when there is nothing to do here and
+a restart is useless (every unit file that ships tells systemd so).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sexton import __version__, log, settings
+from sexton.kit.supervise import Nursery
+from sexton.settings import BadSetting, Settings
+
+logger = logging.getLogger(__name__)
+
+ROLES = {
+    "up": "run the control plane and an agent for this host in one process",
+    "control": "run the control plane alone",
+    "agent": "run the agent of this host alone",
+}
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class Command(NamedTuple):
+    """What the command line asked for."""
+
+    role: str
+    settings: Settings
+    warnings: tuple[str, ...]
+    leave_nothing: bool
+
+
+def _parser(role: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"sexton {role}",
+        description=ROLES[role][0].upper() + ROLES[role][1:] + ".",
+        epilog="Settings can also come from the environment; 'sexton settings' lists them all.",
+    )
+    parser.add_argument("--data-dir", metavar="DIR", help="everything that survives a restart [ECS_DATADIR]")
+    parser.add_argument("--region", help="region of the default cluster and of the agent [AWS_DEFAULT_REGION]")
+    parser.add_argument("--log-level", choices=settings.LEVELS, help="least severe line to log [ECS_LOGLEVEL]")
+    parser.add_argument("--log-file", metavar="FILE", help="log there instead of standard error [ECS_LOGFILE]")
+    parser.add_argument("--log-format", choices=("logfmt", "json"), help="[ECS_LOG_OUTPUT_FORMAT]")
+    if role in ("up", "control"):
+        parser.add_argument("--listen", metavar="HOST:PORT", help="address of the API, 127.0.0.1:7070 [SEXTON_LISTEN]")
+        parser.add_argument("--account", metavar="ID", help="account id in ARNs, twelve digits [SEXTON_ACCOUNT_ID]")
+    if role in ("up", "agent"):
+        parser.add_argument("--cluster", metavar="NAME", help="cluster to join [ECS_CLUSTER]")
+        parser.add_argument("--docker-host", metavar="URL", help="address of the container engine [DOCKER_HOST]")
+        parser.add_argument(
+            "--leave-nothing", action="store_true", help="on exit stop every task and remove what it left"
+        )
+    if role == "agent":
+        parser.add_argument("--backend", metavar="URL", help="the ECS API to join [ECS_BACKEND_HOST]")
+    return parser
+
+
+# Options and the settings they override.
+_FIELDS = {
+    "data_dir": "data_dir",
+    "region": "region",
+    "log_level": "log_level",
+    "log_file": "log_file",
+    "log_format": "log_format",
+    "listen": "listen",
+    "account": "account",
+    "cluster": "cluster",
+    "docker_host": "docker_host",
+    "backend": "backend",
+}
+
+
+def read_command(role: str, arguments: list[str]) -> Command:
+    """Settings from the command line, the environment and the config files; BadSetting for a wrong one."""
+    given = vars(_parser(role).parse_args(arguments))
+    overrides: dict[str, Any] = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS and value}
+    environment = dict(os.environ)
+    if role == "up" and "pull_behavior" not in overrides and not environment.get("ECS_IMAGE_PULL_BEHAVIOR"):
+        # Images made on this machine are what people try first; asking a registry for them would be slow and wrong.
+        overrides["pull_behavior"] = "prefer-cached"
+    files = settings.CONFIG_FILES if role == "agent" else ()
+    loaded = settings.load(environment, files, overrides)
+    account = loaded.settings.account
+    if not (account.isdecimal() and len(account) == 12):
+        raise BadSetting(f"cannot use account id {account}: it must be twelve digits")
+    return Command(role, loaded.settings, loaded.warnings, bool(given.get("leave_nothing")))
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """Host and port of an address such as ``127.0.0.1:7070`` or ``[::1]:7070``."""
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isdecimal() and int(port) < 65536):
+        raise BadSetting(f"cannot listen on '{listen}': give an address and a port, such as 127.0.0.1:7070")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def main(role: str, arguments: list[str]) -> int:
+    """Run until a signal or the end of all use; the exit code."""
+    try:
+        command = read_command(role, arguments)
+        if role in ("up", "control"):
+            host, _ = split_address(command.settings.listen)
+            if not is_loopback(host):
+                raise BadSetting(
+                    f"cannot listen on {host}: without TLS the control plane serves loopback addresses only; "
+                    "use 127.0.0.1 and put a TLS proxy in front of it"
+                )
+    except BadSetting as error:
+        print(f"sexton: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
+        return EXIT_USAGE
+    try:
+        log.configure(command.settings.log_level, command.settings.log_file, command.settings.log_format)
+    except OSError as error:
+        print(f"sexton: cannot log to {command.settings.log_file}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    for warning in command.warnings:
+        logger.warning("setting is not usable", extra={"setting": warning.partition(" ")[0], "reason": warning})
+    return asyncio.run(_live(command), debug=command.settings.debug_loop)
+
+
+async def _live(command: Command) -> int:
+    """Start the roles, wait for a reason to end, stop them in reverse order."""
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def failed(name: str, error: BaseException) -> None:
+        end(_code_of(error))
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    roles = _Roles(command, failed)
+    nursery = Nursery("daemon")
+
+    async def start() -> None:
+        try:
+            await roles.start()
+        except Exception as error:
+            # The edge of the program: every failure to start becomes one line and an exit code.
+            end(_code_of(error))
+
+    nursery.start("start", start())
+    logger.info("starting", extra={"version": __version__, "role": command.role, "pid": os.getpid()})
+    code = await ended
+    logger.info("stopping", extra={"code": code})
+    await nursery.close()
+    await roles.stop()
+    return code
+
+
+def _code_of(error: BaseException) -> int:
+    """Log why the process cannot go on, and with which code it ends."""
+    from sexton.agent.standdown import EXIT_CODE, StandDown
+    from sexton.control.app import CannotListen
+    from sexton.control.keys import KeysError
+    from sexton.store.contract import StoreError
+
+    match error:
+        case StandDown():
+            logger.error("standing down", extra={"cause": error.cause, "cure": error.cure, "code": EXIT_CODE})
+            return EXIT_CODE
+        case CannotListen() | KeysError() | StoreError():
+            logger.error("cannot start", extra={"reason": str(error)})
+            return EXIT_FAILED
+        case _:
+            logger.error("failed", exc_info=error)
+            return EXIT_FAILED
+
+
+class _Roles:
+    """The roles of this process. Imports happen here, so that a role that is not wanted costs nothing."""
+
+    def __init__(self, command: Command, failed: Any) -> None:
+        self._command = command
+        self._failed = failed
+        self._running: list[Any] = []
+
+    async def start(self) -> None:
+        chosen = self._command.settings
+        credentials = None
+        if self._command.role in ("up", "control"):
+            from sexton.control.app import ControlPlane
+            from sexton.control.app import Options as ControlOptions
+
+            host, port = split_address(chosen.listen)
+            control = ControlPlane(
+                ControlOptions(host, port, Path(chosen.data_dir), chosen.account, chosen.region), self._failed
+            )
+            self._running.append(control)
+            await control.start()
+            if self._command.role == "up":
+                from sexton.cloud.credential_files import Static
+                from sexton.cloud.credentials import Credentials, Keyring
+
+                key = control.admin_key
+                credentials = Keyring([Static(Credentials(key.access_key_id, key.secret_access_key))])
+                from msgspec.structs import replace
+
+                chosen = replace(chosen, backend=control.endpoint)
+        if self._command.role in ("up", "agent"):
+            from sexton.agent.app import Agent
+            from sexton.agent.app import Options as AgentOptions
+
+            agent = Agent(AgentOptions(chosen, os.environ, credentials, self._command.leave_nothing), self._failed)
+            self._running.append(agent)
+            await agent.start()
+            logger.info("agent ready")
+
+    async def stop(self) -> None:
+        for role in reversed(self._running):
+            await role.stop()

@@ -199,6 +199,14 @@ class TestTransaction:
 
         assert (held.succeeded, lost.succeeded) == (True, False)
 
+    async def test_an_absent_key_meets_no_condition_but_zero(self, store: Store) -> None:
+        await put(store, "gone")
+        await store.txn([], [Delete("gone")])
+
+        for revision in (1, 2, 3):
+            assert not (await store.compare_and_swap("gone", revision, b"no")).succeeded
+        assert (await store.compare_and_swap("gone", 0, b"yes")).succeeded
+
     async def test_conditions_see_the_state_before_the_writes(self, store: Store) -> None:
         result = await store.txn([Compare("a", 0)], [Put("a", b"1")])
 
@@ -338,6 +346,14 @@ class TestWatch:
             batch = await next_batch(watch)
 
         assert [change.key for change in batch] == ["k/1"]
+
+    async def test_writers_at_once_are_watched_one_by_one_in_revision_order(self, store: Store) -> None:
+        async with store.watch("", 0) as watch:
+            results = await asyncio.gather(*(store.txn([], [Put(f"k/{who}", b"")]) for who in range(100)))
+            batches = [await next_batch(watch) for _ in results]
+
+        assert batches == [(Change(f"k/{who}", b"", result.revision),) for who, result in enumerate(results)]
+        assert [batch[0].revision for batch in batches] == list(range(1, 101))
 
     async def test_a_watch_from_the_future_begins_there(self, store: Store) -> None:
         async with store.watch("", 2) as watch:

@@ -118,9 +118,9 @@ class StoreFile:
     def _read(self, connection: sqlite3.Connection) -> Image:
         for (finding,) in connection.execute("PRAGMA quick_check(1)"):
             if finding != "ok":
+                found = " ".join(finding.split())
                 raise StoreError(
-                    f"cannot open {self._path}: it is damaged ({finding}); move it aside to begin anew, or restore "
-                    "a backup"
+                    f"cannot open {self._path}: damaged, {found}; move it aside to begin anew, or restore a backup"
                 )
         (revision, last_lease) = connection.execute("SELECT revision, last_lease FROM progress").fetchone()
         leases = {

@@ -65,6 +65,8 @@ have="$(cat .venv/.stamp 2>/dev/null || true)"
 if [ "$have" = "dev $(stamp_of dev)" ] || { [ "$flavour" = run ] && [ "$have" = "run $(stamp_of run)" ]; }; then
   exit 0
 fi
+# A developer's environment stays one: running must not take the tests' tools away.
+case "$have" in dev*) flavour=dev ;; esac
 say "making the environment from requirements/$flavour.txt"
 [ -x .venv/bin/python ] || "$uv" venv --quiet --python "$python" .venv
 "$uv" pip sync --quiet --python .venv/bin/python --require-hashes "requirements/$flavour.txt"

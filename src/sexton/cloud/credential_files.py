@@ -72,6 +72,8 @@ class KeysFile:
             keys = json.loads(text)
         except ValueError:
             raise Unavailable(f"{self._path} is not JSON") from None
+        if isinstance(keys, dict) and isinstance(keys.get("keys"), list) and keys["keys"]:
+            keys = keys["keys"][0]  # a control plane keeps several; the first is its administrator's
         key_id, secret = (
             (keys.get("access_key_id"), keys.get("secret_access_key")) if isinstance(keys, dict) else (None, None)
         )

@@ -1,0 +1,72 @@
+"""The command line: which command is where. Long-running commands are listed here and run by the daemon's own door."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from sexton import __version__, daemon
+from sexton.cli.doctor import doctor_command
+from sexton.cli.settings import settings_command
+from sexton.cli.tasks import logs, ps, why
+
+app = typer.Typer(
+    name="sexton",
+    help="Runs containers like Amazon ECS, on this host or many, and keeps the host fit.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_RUN = "Run"
+_LOOK = "Look"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sexton {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def _long_running(role: str, text: str) -> None:
+    """List a role; running it replaces this process, so that nothing of the command line stays in memory."""
+
+    def start(context: typer.Context) -> None:
+        os.execv(sys.executable, [sys.executable, "-m", "sexton", role, *context.args])  # noqa: S606 - ourselves
+
+    app.command(
+        role,
+        help=text[0].upper() + text[1:] + ".",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        rich_help_panel=_RUN,
+    )(start)
+
+
+for _role, _text in daemon.ROLES.items():
+    _long_running(_role, _text)
+
+app.command("ps", rich_help_panel=_LOOK)(ps)
+app.command("why", rich_help_panel=_LOOK)(why)
+app.command("logs", rich_help_panel=_LOOK)(logs)
+app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
+app.command("settings", rich_help_panel=_LOOK)(settings_command)
+
+
+def run() -> int:
+    """Run one command; its exit code."""
+    try:
+        app(prog_name="sexton")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0

@@ -239,7 +239,8 @@ def main() -> int:
             code = 1
         if engine is not None:
             engine.stop()
-        say("stopped")
+        if sexton is not None or engine is not None:
+            say("stopped")
     return code
 
 

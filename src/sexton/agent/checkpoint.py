@@ -17,6 +17,7 @@ from sexton.core.names import last_part
 from sexton.core.task import DesiredTask, KnownTask
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Delete, Put, Store, StoreError, Write
+from sexton.wire.errors import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +54,21 @@ class Checkpoint:
         self.self = Self()
 
     async def load(self) -> dict[str, Saved]:
-        """Everything that was saved; tasks by ARN."""
-        known = await self._store.get(_SELF)
-        if known is not None:
-            self.self = msgspec.json.decode(known.value, type=Self)
-        page = await self._store.range(_TASKS)
+        """Everything that was saved; tasks by ARN. StoreError when it cannot be read: nothing may be guessed."""
+        rows = [one for one in (await self._store.get(_SELF),) if one is not None]
+        rows += (await self._store.range(_TASKS)).items
         tasks = {}
-        for one in page.items:
-            saved = msgspec.json.decode(one.value, type=Saved)
-            tasks[saved.desired.arn] = saved
+        for row in rows:
+            try:
+                if row.key == _SELF:
+                    self.self = msgspec.json.decode(row.value, type=Self)
+                else:
+                    saved = msgspec.json.decode(row.value, type=Saved)
+                    tasks[saved.desired.arn] = saved
+            except UNREADABLE as error:
+                raise StoreError(
+                    f"cannot read {row.key} of the saved state: {error}; was it written by a newer version?"
+                ) from None
         return tasks
 
     async def become(self, me: Self) -> None:
@@ -72,15 +79,21 @@ class Checkpoint:
     async def accept(self, tasks: Iterable[Saved], sequence: int) -> None:
         """Remember new tasks and how far the control plane has been followed; durable when it returns."""
         writes: list[Write] = []
+        older: dict[str, Saved | None] = {}
         for one in tasks:
             writes.append(Put(_key(one.desired.arn), msgspec.json.encode(one)))
-            self._dirty.pop(one.desired.arn, None)  # older than this; written later, it would undo it
+            if one.desired.arn in self._dirty:  # older than this; written later, it would undo it
+                older[one.desired.arn] = self._dirty.pop(one.desired.arn)
         me = self.self
         if sequence > me.sequence:
             me = msgspec.structs.replace(me, sequence=sequence)
             writes.append(Put(_SELF, msgspec.json.encode(me)))
         if writes:
-            await self._store.txn([], writes)
+            try:
+                await self._store.txn([], writes)
+            except BaseException:
+                self._dirty = older | self._dirty
+                raise
         self.self = me
 
     def changed(self, desired: DesiredTask, known: KnownTask) -> None:
@@ -108,7 +121,8 @@ class Checkpoint:
                 self._wake.set()
 
     async def flush(self) -> None:
-        """Write what has changed; on failure it counts as changed again, except where it changed since."""
+        """Write what has changed; unless that is known to be done, it counts as changed, except where it changed
+        since."""
         batch, self._dirty = self._dirty, {}
         writes: list[Write] = [
             Delete(_key(arn)) if saved is None else Put(_key(arn), msgspec.json.encode(saved))
@@ -118,7 +132,7 @@ class Checkpoint:
             return
         try:
             await self._store.txn([], writes)
-        except StoreError:
+        except BaseException:
             self._dirty = batch | self._dirty
             raise
 

@@ -19,7 +19,7 @@ from sexton.agent.reporter import Reporter
 from sexton.agent.runner import Acknowledged, Hooks, Look, Runner, Wish
 from sexton.agent.steps.context import StepContext
 from sexton.core import task as core
-from sexton.core.enginebody import INSTANCE_LABEL, LABEL
+from sexton.core.enginebody import INSTANCE_LABEL, LABEL, engine_name
 from sexton.core.task import ContainerStatus, DesiredTask, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
@@ -44,6 +44,7 @@ class Engine:
         self._nursery = nursery
         self._runners: dict[str, Runner] = {}
         self._reporter: Reporter | None = None
+        self._taking = asyncio.Lock()
         self._empty = asyncio.Event()
         self._empty.set()
         self.answering = False  # whether the engine's event stream is up
@@ -64,24 +65,30 @@ class Engine:
 
     async def take(self, tasks: Iterable[acs_task.Task], sequence: int) -> None:
         """Take in tasks of one message; durable when it returns. A known task's wish only moves forward."""
-        now = self._context.clock()
-        fresh, wishes = [], []
-        for task in tasks:
-            arn = task.arn or ""
-            stopped = task.desired_status == "STOPPED"
-            runner = self._runners.get(arn)
-            if runner is None:
-                desired = DesiredTask(task=task, stopped=stopped, sequence=sequence)
-                fresh.append(Saved(desired=desired, known=core.accept(desired, now)))
-            elif stopped and not runner.desired.stopped:
-                desired = msgspec.structs.replace(runner.desired, stopped=True, sequence=sequence)
-                wishes.append((runner, Saved(desired=desired, known=runner.known)))
-        await self._checkpoint.accept([*fresh, *(saved for _, saved in wishes)], sequence)
-        for saved in fresh:
-            log.info("task accepted", extra={"task": saved.desired.arn, "stopped": saved.desired.stopped})
-            self._add(saved.desired, saved.known, restored=False)
-        for runner, _ in wishes:
-            runner.post(Wish())
+        async with self._taking:  # one message after the other: a task that comes in two runs once
+            now = self._context.clock()
+            fresh: dict[str, Saved] = {}
+            wishes: dict[str, Saved] = {}
+            for task in tasks:
+                arn = task.arn or ""
+                stopped = task.desired_status == "STOPPED"
+                runner = self._runners.get(arn)
+                if runner is not None:
+                    if stopped and not runner.desired.stopped:
+                        # At once, not after the write: nothing older may be saved over it meanwhile.
+                        runner.want(msgspec.structs.replace(runner.desired, stopped=True, sequence=sequence))
+                    if stopped and not runner.known.stop:
+                        wishes[arn] = Saved(desired=runner.desired, known=runner.known)
+                elif stopped or arn not in fresh:
+                    desired = DesiredTask(task=task, stopped=stopped, sequence=sequence)
+                    fresh[arn] = Saved(desired=desired, known=core.accept(desired, now))
+            await self._checkpoint.accept([*fresh.values(), *wishes.values()], sequence)
+            for saved in fresh.values():
+                log.info("task accepted", extra={"task": saved.desired.arn, "stopped": saved.desired.stopped})
+                self._add(saved.desired, saved.known, restored=False)
+            for arn in wishes:
+                if arn in self._runners:
+                    self._runners[arn].post(Wish())
 
     def reject(self, arn: str, reason: str) -> None:
         """Report the end of a task that cannot be taken in."""
@@ -142,8 +149,8 @@ class Engine:
             try:
                 async with self._context.runtime.events() as events:
                     self.answering = True
-                    delays = EVENTS_BACKOFF.delays()
                     await self.compare()
+                    delays = EVENTS_BACKOFF.delays()
                     async for event in events:
                         if event.kind in _TELLING and event.labels.get(INSTANCE_LABEL) == self._instance:
                             self._notice(event.labels)
@@ -171,13 +178,18 @@ class Engine:
                 log.warning("engine cannot be compared with", extra={"reason": str(error)})
 
     async def compare(self) -> None:
-        """Look at every container whose state in the engine is not the known one."""
+        """Look at every container whose state in the engine is not the known one; remove those of no task."""
         listed = await self._context.runtime.list({INSTANCE_LABEL: self._instance})
         there = {(one.labels.get(LABEL + "task-arn"), one.labels.get(LABEL + "container-name")): one for one in listed}
         for runner in self._runners.values():
             for container in runner.known.containers:
                 if differs(container.status, there.get((runner.arn, container.name))):
                     runner.post(Look(container.name))
+        for one in listed:
+            if made_by_us(one) and one.labels.get(LABEL + "task-arn", "") not in self._runners:
+                # An interrupted creation that the engine finished only after its task was forgotten.
+                log.warning("container of no task is removed", extra={"container": one.name})
+                await self._context.runtime.remove(one.id, force=True)
 
 
 def differs(status: ContainerStatus, there: ContainerBrief | None) -> bool:
@@ -189,3 +201,13 @@ def differs(status: ContainerStatus, there: ContainerBrief | None) -> bool:
             return there is None or there.state is not State.RUNNING
         case _:
             return False
+
+
+def made_by_us(container: ContainerBrief) -> bool:
+    """Whether we made a container that carries our labels: images hand labels on, but names are given by us alone."""
+    task = acs_task.Task(
+        arn=container.labels.get(LABEL + "task-arn"),
+        family=container.labels.get(LABEL + "task-definition-family"),
+        version=container.labels.get(LABEL + "task-definition-version"),
+    )
+    return container.name == engine_name(task, container.labels.get(LABEL + "container-name", ""))

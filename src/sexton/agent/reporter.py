@@ -65,17 +65,21 @@ class Reporter:
         try:
             while queue:
                 known = queue.popleft()
-                async with self._slots:
-                    await self._send(known)
+                await self._send(known)
                 self._acknowledged(arn, known)
         finally:
             del self._queues[arn]
 
     async def _send(self, known: KnownTask) -> None:
         change = change_of(known, self._cluster)
+
+        async def attempt() -> None:
+            async with self._slots:  # not while waiting: reports that fail must not hold up those that would not
+                await self._client.call("SubmitTaskStateChange", change)
+
         try:
             await retrying(
-                lambda: self._client.call("SubmitTaskStateChange", change),
+                attempt,
                 REPORT_POLICY,
                 what="SubmitTaskStateChange",
                 transient=_passes,

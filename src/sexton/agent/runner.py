@@ -5,8 +5,9 @@ of its own steps arrive in one mailbox; each is applied to the known value by ``
 started. Per container at most one step is under way. When the task has stopped, its cgroup is drained and removed at
 once, its containers when their time is over and the control plane has acknowledged the end.
 
-A step that cannot reach the engine is not failed but repeated until the engine answers: an engine that restarts must
-not cost a task its life. After a restart of this process a runner begins by looking where each container is.
+A step that gets no answer is not failed: an engine that restarts must not cost a task its life. But the call may have
+had its effect, so what follows is a look at the container, and then whatever is the next step by that time. After a
+restart of this process a runner begins in the same way, by looking where each container is.
 
     accepted -> (look) -> steps until STOPPED -> drained -> acknowledged -> removed -> forgotten
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from sexton.core.names import last_part
 from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
-from sexton.runtime.contract import Refused, Unavailable
+from sexton.runtime.contract import Refused, RuntimeFault, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,10 @@ STEPS: dict[core.Step, Step] = {
     core.Step.STOP: stop,
 }
 
-# While the engine is away, each container's step asks again at this pace.
+# While the engine is away, each container is looked for at this pace.
 ENGINE_BACKOFF = Backoff(first=0.1, cap=3.0)
+# An engine that answers no to a stop or an inspect has a trouble of its own, which may last.
+REFUSED_BACKOFF = Backoff(first=1.0, cap=60.0)
 # Removing what is left is never given up, and never urgent.
 CLEAN_BACKOFF = Backoff(first=1.0, cap=60.0)
 # The engine removes a container's cgroup shortly after it says that the container died.
@@ -74,10 +77,11 @@ class Look(NamedTuple):
 
 
 class StepDone(NamedTuple):
-    """A step has ended; without an event it was called off."""
+    """A step has ended; without an event it was called off, or nobody knows what came of it."""
 
     container: str
     event: Event | None
+    unanswered: bool = False
 
 
 class Finished(NamedTuple):
@@ -85,6 +89,13 @@ class Finished(NamedTuple):
 
 
 Letter = Wish | Acknowledged | Look | StepDone | Finished
+
+
+class Work(NamedTuple):
+    """A step under way."""
+
+    step: Step
+    task: asyncio.Task[None]
 
 
 class Hooks(NamedTuple):
@@ -107,11 +118,14 @@ class Runner:
         self._hooks = hooks
         self._nursery = nursery
         self._mail: asyncio.Queue[Letter] = asyncio.Queue()
-        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._busy: dict[str, Work] = {}
+        self._waits: dict[tuple[str, type[RuntimeFault]], Iterator[float]] = {}
         self._look_again: set[str] = set()
         self._containers = {one.name or "": one for one in desired.task.containers or ()}
         self._hurry = asyncio.Event()
         self._heard = asyncio.Event()  # the control plane knows of the end
+        if known.sent is TaskStatus.STOPPED:
+            self._heard.set()
 
     @property
     def arn(self) -> str:
@@ -123,6 +137,10 @@ class Runner:
 
     def post(self, letter: Letter) -> None:
         self._mail.put_nowait(letter)
+
+    def want(self, desired: DesiredTask) -> None:
+        """Every state that is saved from now on carries this wish; a ``Wish`` makes the runner act on it."""
+        self.desired = desired
 
     def hurry(self) -> None:
         """Remove what is left as soon as the task has stopped, not waiting for anybody."""
@@ -160,34 +178,23 @@ class Runner:
             if move.container not in self._busy:
                 if move.step is core.Step.PULL:
                     self._set(core.pulling(self.known, started=self._context.clock()))
-                self._begin(move.container, STEPS[move.step], name=str(move.step))
+                self._begin(move.container, STEPS[move.step])
 
-    def _begin(self, container: str, step: Step, name: str = "look") -> None:
-        work = self._attempt(container, step)
-        self._busy[container] = self._nursery.start(f"{name}-{self.task_id}-{container}", work)
+    def _begin(self, container: str, step: Step) -> None:
+        name = f"{step.__name__}-{self.task_id}-{container}"
+        self._busy[container] = Work(step, self._nursery.start(name, self._attempt(container, step)))
 
     async def _attempt(self, container: str, step: Step) -> None:
-        """One step until it has an outcome; the engine being away is none."""
+        """One step, and the wait after one that got no answer."""
         event: Event | None = None
+        unanswered = False
         try:
-            for attempt, delay in enumerate(ENGINE_BACKOFF.delays(), start=1):
-                try:
-                    event = await step(
-                        self._context, self.desired, self._containers[container], self.known.container(container)
-                    )
-                    return
-                except (Unavailable, Refused) as error:
-                    if attempt == 1:
-                        log.warning(
-                            "step waits for the engine",
-                            extra={
-                                "task": self.arn,
-                                "container": container,
-                                "step": step.__name__,
-                                "reason": str(error),
-                            },
-                        )
-                await asyncio.sleep(delay)
+            event = await step(
+                self._context, self.desired, self._containers[container], self.known.container(container)
+            )
+        except (Unavailable, Refused) as error:
+            unanswered = True
+            await asyncio.sleep(self._pause(container, step, error))
         except Exception as error:
             # The edge of one task: a fault of ours ends this task with a reason instead of the whole agent.
             log.exception("step failed", extra={"task": self.arn, "container": container, "step": step.__name__})
@@ -198,29 +205,49 @@ class Runner:
                 error=f"UnknownError: {type(error).__name__}: {error}",
             )
         finally:
-            self.post(StepDone(container, event))
+            self.post(StepDone(container, event, unanswered))
+
+    def _pause(self, container: str, step: Step, error: RuntimeFault) -> float:
+        """How long to wait before this container is looked at again; said once per trouble."""
+        kind, backoff = (Unavailable, ENGINE_BACKOFF) if isinstance(error, Unavailable) else (Refused, REFUSED_BACKOFF)
+        if (container, kind) not in self._waits:
+            self._waits[container, kind] = backoff.delays()
+            log.warning(
+                "step waits for the engine",
+                extra={"task": self.arn, "container": container, "step": step.__name__, "reason": str(error)},
+            )
+        return next(self._waits[container, kind])
 
     def _apply(self, letter: Letter) -> None:
         match letter:
-            case StepDone(container, event):
-                self._busy.pop(container, None)
+            case StepDone(container, event, unanswered):
+                done = self._busy.pop(container, None)
                 if event is not None:
+                    self._answered(container, done)
                     self._observe(event)
+                if unanswered:
+                    self._look_again.add(container)
                 if container in self._look_again:
                     self._look_again.discard(container)
                     self._look(container)
             case Look(container):
                 self._look(container)
             case Wish(reason):
-                if not self.desired.stopped:
+                self.want(msgspec.structs.replace(self.desired, stopped=True))
+                if not self.known.stop:
                     log.info("task is to stop", extra={"task": self.arn, "reason": reason})
-                    self.desired = msgspec.structs.replace(self.desired, stopped=True)
-                    self._set(core.end(self.desired, self.known, self._context.clock(), reason), force=True)
-                    self._call_off()
+                self._set(core.end(self.desired, self.known, self._context.clock(), reason), force=True)
+                self._call_off()
             case Acknowledged(report):
                 self._set(core.acknowledged(self.known, report))
         if self.known.sent is TaskStatus.STOPPED:
             self._heard.set()
+
+    def _answered(self, container: str, done: Work | None) -> None:
+        """The engine is there; only more than a look shows that it does what it is asked again."""
+        self._waits.pop((container, Unavailable), None)
+        if done is not None and done.step is not look:
+            self._waits.pop((container, Refused), None)
 
     def _look(self, container: str) -> None:
         if self.known.status is TaskStatus.STOPPED or container not in self._containers:
@@ -243,9 +270,9 @@ class Runner:
         """A container that will never be made needs no image any more. A creation is left to end: a request that
         is on its way cannot be called back, and what it makes must be found when the task is cleaned up."""
         for one in self.known.containers:
-            step = self._busy.get(one.name)
-            if one.status is ContainerStatus.STOPPED and step is not None and "/pull-" in step.get_name():
-                step.cancel()
+            work = self._busy.get(one.name)
+            if one.status is ContainerStatus.STOPPED and work is not None and work.step is pull:
+                work.task.cancel()
 
     def _set(self, known: KnownTask, *, force: bool = False) -> None:
         if known == self.known and not force:
@@ -286,11 +313,12 @@ class Runner:
                 one.cancel()
         for delay in CLEAN_BACKOFF.delays():
             try:
-                await remove(self._context, self.desired)
+                await remove(self._context, self.desired, self.known)
                 break
             except (Unavailable, Refused) as error:
                 log.warning("task cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
             await asyncio.sleep(delay)
+        await self._reclaim()  # what was in the way before is gone with the containers
         await self._hooks.forget(self.arn)
         log.info("task removed", extra={"task": self.arn})
         self.post(Finished())

@@ -42,13 +42,7 @@ async def create(
         if not _ours(info, labels):
             return _failed(context, known, f"CannotCreateContainerError: the name {name} is taken by another container")
         runtime_id = info.id
-        bindings = tuple(
-            Binding(
-                container_port=one.container_port, host_port=one.host_port, bind_ip=one.bind_ip, protocol=one.protocol
-            )
-            for one in info.ports
-            if ":" not in one.bind_ip
-        )
+        bindings = ()  # not those chosen just now; the engine tells the others once it runs
     except Refused as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
     return Event(

@@ -6,9 +6,11 @@ details matter, and in the periodic comparison.
 
 from __future__ import annotations
 
+import msgspec
+
 from sexton.agent.steps.context import StepContext
 from sexton.core import enginebody
-from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownContainer
+from sexton.core.task import Binding, ContainerStatus, DesiredTask, Event, Happened, KnownContainer
 from sexton.runtime.contract import ContainerInfo, NotFound, State
 from sexton.wire import acs_task
 
@@ -22,7 +24,22 @@ async def look(
         info = await context.runtime.inspect(ref)
     except NotFound:
         return _missing(context, known)
-    return event_of(known.name, info, context.clock())
+    seen = event_of(known.name, info, context.clock())
+    if known.bindings or seen.happened is not Happened.STARTED:
+        return seen
+    # Whoever created it died before it could say which ports it gave; the engine knows.
+    return msgspec.structs.replace(
+        seen, bindings=bindings_of(info) or enginebody.host_bindings(desired.task, container)
+    )
+
+
+def bindings_of(info: ContainerInfo) -> tuple[Binding, ...]:
+    """Where a running container is published, as the engine says; the API speaks of IPv4."""
+    return tuple(
+        Binding(container_port=one.container_port, host_port=one.host_port, bind_ip=one.bind_ip, protocol=one.protocol)
+        for one in info.ports
+        if ":" not in one.bind_ip
+    )
 
 
 def _missing(context: StepContext, known: KnownContainer) -> Event:

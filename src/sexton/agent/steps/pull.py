@@ -13,7 +13,7 @@ import logging
 from sexton.agent.steps.context import StepContext
 from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
 from sexton.kit.retry import Backoff
-from sexton.runtime.contract import ImageInfo, NotFound, Refused, Unavailable
+from sexton.runtime.contract import ImageInfo, Refused, Unavailable
 from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ async def pull(
 async def _local(context: StepContext, ref: str) -> ImageInfo | None:
     try:
         return await context.runtime.image(ref)
-    except NotFound:
+    except Refused:  # not here, or no reference at all: the pull will say which
         return None
 
 

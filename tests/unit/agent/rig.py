@@ -1,0 +1,261 @@
+"""One agent's engine room on a scripted container engine: what it needs around it, in memory, killable at will.
+
+``Host`` starts an Engine with a Checkpoint over a ``Memory`` store and a Reporter that talks to a ``Desk``. ``kill``
+drops everything an agent holds in memory, unsaved changes included; the next ``boot`` finds what was durable and
+whatever the container engine did meanwhile. All waiting is on the loop's clock, so tests run with looptime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sexton.agent.checkpoint import Checkpoint
+from sexton.agent.engine import Engine
+from sexton.agent.ports import PortAllocator
+from sexton.agent.reporter import Reporter
+from sexton.agent.steps.context import Identity, StepContext
+from sexton.core.task import KnownContainer, TaskStatus
+from sexton.kit.supervise import Nursery
+from sexton.runtime.contract import ContainerInfo, EventKind
+from sexton.runtime.fake import Behaviour, FakeRuntime
+from sexton.settings import Settings
+from sexton.store.contract import Delete, KeyValue, Page, Put, StoreError, TxnResult
+from sexton.wire import acs_task, ecs
+
+INSTANCE = "arn:aws:ecs:us-east-1:000000000000:container-instance/default/" + "1" * 32
+CLUSTER = "default"
+IMAGE = "app:1"
+
+
+def arn(number: int = 1) -> str:
+    return f"arn:aws:ecs:us-east-1:000000000000:task/default/{number:032x}"
+
+
+def container(name: str = "app", **fields: Any) -> acs_task.Container:
+    return acs_task.Container(**({"name": name, "image": IMAGE, "essential": True} | fields))
+
+
+def task(number: int = 1, *containers: acs_task.Container, **fields: Any) -> acs_task.Task:
+    given = {
+        "arn": arn(number),
+        "family": "web",
+        "version": "1",
+        "desired_status": "RUNNING",
+        "network_mode": "bridge",
+        "containers": containers or (container(),),
+    }
+    return acs_task.Task(**(given | fields))
+
+
+class Memory:
+    """The part of a store that a checkpoint uses; it outlives whoever writes to it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, bytes] = {}
+        self.refusals = 0  # so many transactions fail
+        self.held: asyncio.Event | None = None  # transactions wait for it
+
+    async def get(self, key: str) -> KeyValue | None:
+        return KeyValue(key, self.rows[key], 1, 1) if key in self.rows else None
+
+    async def range(self, prefix: str, *, after: str = "", limit: int = 0) -> Page:
+        rows = sorted(key for key in self.rows if key.startswith(prefix))
+        return Page(tuple(KeyValue(key, self.rows[key], 1, 1) for key in rows), 1, False)
+
+    async def txn(self, compares: Any, writes: Any) -> TxnResult:
+        keys = [one.key for one in writes]
+        if len(set(keys)) != len(keys):
+            raise StoreError("cannot write a key twice")
+        if self.held is not None:
+            await self.held.wait()
+        await asyncio.sleep(0)  # a durable write is never instantaneous
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError("the disk is full")
+        for one in writes:
+            match one:
+                case Put(key, value):
+                    self.rows[key] = value
+                case Delete(key):
+                    self.rows.pop(key, None)
+        return TxnResult(True, 1)
+
+
+class Desk:
+    """The control plane's end of reports: takes them in, or fails as scripted."""
+
+    def __init__(self) -> None:
+        self.taken: list[ecs.SubmitTaskStateChangeRequest] = []
+        self.failures: list[Exception] = []
+        self.fails: Callable[[ecs.SubmitTaskStateChangeRequest], Exception | None] = lambda change: None
+        self.tries = 0
+        self.under_way = 0
+        self.most_under_way = 0
+        self.seconds = 0.0
+
+    async def call(self, operation: str, change: ecs.SubmitTaskStateChangeRequest) -> None:
+        assert operation == "SubmitTaskStateChange"
+        self.tries += 1
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(self.seconds)
+            error = self.failures.pop(0) if self.failures else self.fails(change)
+            if error is not None:
+                raise error
+            self.taken.append(change)
+        finally:
+            self.under_way -= 1
+
+    def told(self, number: int = 1) -> list[str]:
+        """The statuses that arrived for a task, in order."""
+        return [str(one.status) for one in self.taken if one.task == arn(number)]
+
+    def last(self, number: int = 1) -> ecs.SubmitTaskStateChangeRequest:
+        return [one for one in self.taken if one.task == arn(number)][-1]
+
+
+class Cgroups:
+    """Task cgroups that are only counted; ``busy`` reclaims find something in the way."""
+
+    def __init__(self) -> None:
+        self.prepared: list[str] = []
+        self.reclaimed: list[str] = []
+        self.busy = 0
+        self.writable = True
+
+    def parent(self, task_id: str) -> str:
+        return f"/ecs/{task_id}"
+
+    def prepare(self, task_id: str, limits: Any) -> None:
+        self.prepared.append(task_id)
+
+    async def reclaim(self, task_id: str) -> bool:
+        await asyncio.sleep(0)
+        if self.busy:
+            self.busy -= 1
+            return False
+        self.reclaimed.append(task_id)
+        return True
+
+
+class Host:
+    """One agent on one engine; use as a context manager."""
+
+    def __init__(self, runtime: FakeRuntime | None = None, **settings: Any) -> None:
+        self.runtime = runtime if runtime is not None else FakeRuntime(images=[IMAGE], clock=now)
+        chosen = {"cleanup_wait": 60.0, "stop_timeout": 10.0, "pull_behavior": "prefer-cached"} | settings
+        self.settings = Settings(**chosen)
+        self.store = Memory()
+        self.desk = Desk()
+        self.cgroups = Cgroups()
+        self.failed: list[tuple[str, BaseException]] = []
+        self.runs: dict[str, int] = {}  # how often each container was really started
+        self._witness: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Host:
+        ready = asyncio.Event()
+        self._witness = asyncio.get_running_loop().create_task(self._watch(ready))
+        await ready.wait()
+        await self.boot()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.kill()
+        assert self._witness is not None
+        self._witness.cancel()
+        await asyncio.wait([self._witness])
+        if error[0] is None:
+            assert self.failed == []
+
+    async def _watch(self, ready: asyncio.Event) -> None:
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.runtime._followers.add(queue)  # beside the calls, which a test may let fail
+        ready.set()
+        while True:
+            event = await queue.get()
+            if event is not None and event.kind is EventKind.START:
+                self.runs[event.name] = self.runs.get(event.name, 0) + 1
+
+    async def boot(self) -> None:
+        """Start an agent on what is durable."""
+        self.work = Nursery("tasks", lambda name, error: self.failed.append((name, error)))
+        self.checkpoint = Checkpoint(self.store)  # type: ignore[arg-type]
+        saved = await self.checkpoint.load()
+        context = StepContext(
+            runtime=self.runtime,
+            settings=self.settings,
+            identity=Identity(CLUSTER, INSTANCE),
+            ports=PortAllocator((43000, 43999), frozenset()),
+            cgroups=self.cgroups,  # type: ignore[arg-type]
+            clock=now,
+        )
+        self.context = context
+        self.work.start("checkpoint", self.checkpoint.run())
+        self.engine = Engine(context, self.checkpoint, self.work)
+        self.reporter = Reporter(self.desk, CLUSTER, self.work, self.engine.acknowledged)  # type: ignore[arg-type]
+        self.engine.start(self.reporter, list(saved.values()))
+
+    async def kill(self) -> None:
+        """End the agent where it stands; what it had not saved is lost."""
+        await self.work.close()
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.boot()
+
+    def known(self, name: str = "app", number: int = 1) -> KnownContainer:
+        runner = self.engine.find(arn(number))
+        assert runner is not None
+        return runner.known.container(name)
+
+    def status(self, number: int = 1) -> TaskStatus | None:
+        runner = self.engine.find(arn(number))
+        return runner.known.status if runner else None
+
+    async def until_running(self, number: int = 1) -> None:
+        await until(lambda: self.status(number) is TaskStatus.RUNNING)
+
+    async def until_stopped(self, number: int = 1) -> ecs.SubmitTaskStateChangeRequest:
+        """The report of the end, once it was taken."""
+        await until(lambda: "STOPPED" in self.desk.told(number))
+        return self.desk.last(number)
+
+    async def until_gone(self) -> None:
+        """Nothing of any task is left, in the agent, in the engine and in the store."""
+        await until(
+            lambda: not self.engine.runners() and not self.runtime.containers and not self._saved(), seconds=3600
+        )
+
+    def _saved(self) -> list[str]:
+        return [key for key in self.store.rows if key.startswith("tasks/")]
+
+    def only(self) -> ContainerInfo:
+        (one,) = self.runtime.containers
+        return one
+
+
+def now() -> float:
+    """A wall clock that goes with the loop's."""
+    return 1_700_000_000.0 + asyncio.get_running_loop().time()
+
+
+async def until(true: Callable[[], bool], seconds: float = 600.0) -> None:
+    """Let the loop run until something holds; waiting costs no real time with looptime."""
+    ends = asyncio.get_running_loop().time() + seconds
+    step = 0.01
+    while not true():
+        assert asyncio.get_running_loop().time() < ends, "what was waited for did not happen"
+        await asyncio.sleep(step)
+        step = min(step * 1.02, 5.0)
+
+
+async def settle(seconds: float = 5.0) -> None:
+    """Let everything happen that is going to happen soon."""
+    await asyncio.sleep(seconds)
+
+
+def exits(code: int) -> Callable[[Mapping[str, Any]], Behaviour]:
+    return lambda body: Behaviour(exit_code=code)

@@ -1,0 +1,325 @@
+"""A task's whole life on a scripted engine: right ends, whatever the engine does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sexton.core.task import ContainerStatus, TaskStatus
+from sexton.runtime.contract import Refused, State, Unavailable
+from sexton.runtime.fake import Behaviour, FakeRuntime
+from unit.agent.rig import IMAGE, Host, arn, container, exits, now, settle, task, until
+
+pytestmark = pytest.mark.looptime
+
+
+def engine(**more: Any) -> FakeRuntime:
+    return FakeRuntime(**({"images": [IMAGE], "clock": now} | more))
+
+
+async def test_runs_reports_and_removes() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.exit(host.only().id, 3)
+        end = await host.until_stopped()
+        await host.until_gone()
+    assert host.desk.told() == ["RUNNING", "STOPPED"]
+    assert end.containers is not None and end.containers[0].exit_code == 3 and not end.containers[0].reason
+    assert host.cgroups.reclaimed == [f"{1:032x}"]
+
+
+async def test_end_at_once_is_an_end_and_no_second_start() -> None:
+    async with Host(engine(behave=exits(0))) as host:
+        await host.engine.take([task()], 1)
+        end = await host.until_stopped()
+        await settle()
+    assert end.containers is not None and end.containers[0].exit_code == 0
+    assert list(host.runs.values()) == [1]
+
+
+@pytest.mark.parametrize("method", ["image", "create", "start", "inspect", "stop", "remove", "list"])
+@pytest.mark.parametrize("after", [False, True])
+async def test_step_is_repeated_after_silence_and_has_its_effect_once(method: str, after: bool) -> None:
+    async with Host() as host:
+        host.runtime.fail(method, Unavailable, 3, after=after)
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.engine.stop([arn()], "enough")
+        end = await host.until_stopped()
+        await host.until_gone()
+    assert end.containers is not None and end.containers[0].exit_code == 143
+    assert host.runtime.count("create") <= 5 and list(host.runs.values()) == [1]
+
+
+async def test_start_whose_answer_was_lost_is_not_made_twice() -> None:
+    """The container started and ended while nobody listened: starting it again would run its work twice."""
+    async with Host(engine(behave=exits(4))) as host:
+        host.runtime.fail("start", Unavailable, after=True)
+        await host.engine.take([task()], 1)
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 4
+    assert list(host.runs.values()) == [1]
+
+
+async def test_start_on_an_engine_that_dies_is_not_made_twice() -> None:
+    async with Host() as host:
+        host.runtime.delay("start", 1.0)
+        await host.engine.take([task()], 1)
+        await until(lambda: host.runtime.count("start") == 1)
+        host.runtime.fail("start", Unavailable, after=True)
+        await until(lambda: host.only().state is State.RUNNING)
+        host.runtime.exit(host.only().id, 137, silent=True)
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 137
+    assert list(host.runs.values()) == [1]
+
+
+async def test_task_that_is_to_stop_is_not_started_once_the_engine_is_back() -> None:
+    async with Host() as host:
+        gate = host.runtime.hold("start")
+        await host.engine.take([task()], 1)
+        await gate.reached.wait()
+        host.runtime.down()
+        gate.open()
+        await settle(1.0)
+        host.engine.stop([arn()], "not needed any more")
+        await settle(30.0)
+        host.runtime.up()
+        await host.until_stopped()
+        await host.until_gone()
+    assert host.runs == {}
+
+
+async def test_image_reference_that_is_none_ends_the_task() -> None:
+    async with Host() as host:
+        host.runtime.fail("image", Refused("invalid reference format", 400), 9)
+        host.runtime.fail("pull", Refused("invalid reference format", 400), 9)
+        host.runtime.fail("create", Refused("invalid reference format", 400), 9)
+        await host.engine.take([task()], 1)
+        end = await host.until_stopped()
+    assert end.containers is not None
+    assert end.containers[0].reason == "CannotPullContainerError: invalid reference format"
+
+
+async def test_command_that_is_none_ends_the_task() -> None:
+    async with Host(engine(behave=lambda body: Behaviour(start_error="exec: no such file"))) as host:
+        await host.engine.take([task()], 1)
+        end = await host.until_stopped()
+        await host.until_gone()
+    assert end.containers is not None
+    assert end.containers[0].reason == "CannotStartContainerError: exec: no such file"
+    assert end.containers[0].exit_code is None
+
+
+async def test_unknown_image_ends_the_task() -> None:
+    async with Host(engine(images=[])) as host:
+        await host.engine.take([task()], 1)
+        end = await host.until_stopped()
+    assert end.containers is not None and "CannotPullContainerError: manifest for" in (end.containers[0].reason or "")
+
+
+@pytest.mark.parametrize("method", ["image", "pull", "create", "start"])
+async def test_stop_in_the_middle_of_a_step(method: str) -> None:
+    """A pull is called off; a creation and a start are left to end, and what they made is removed."""
+    async with Host(engine(images=[], registry=[IMAGE])) as host:
+        gate = host.runtime.hold(method)
+        await host.engine.take([task()], 1)
+        await gate.reached.wait()
+        host.engine.stop([arn()], "changed my mind")
+        await settle()
+        if method != "start":  # nothing to stop yet in the engine: the end is told at once
+            assert host.status() is TaskStatus.STOPPED
+        gate.open()
+        await host.until_stopped()
+        await host.until_gone()
+    assert host.desk.last().reason == "changed my mind"
+
+
+async def test_container_that_ignores_term_is_killed() -> None:
+    async with Host(engine(behave=lambda body: Behaviour(ignore_term=True))) as host:
+        await host.engine.take([task(1, container(stop_timeout=7))], 1)
+        await host.until_running()
+        host.engine.stop([arn()], "")
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 137
+
+
+async def test_container_that_somebody_removed() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.vanish(host.only().id, silent=True)
+        end = await host.until_stopped()
+    assert end.containers is not None
+    assert (end.containers[0].reason or "").startswith("ContainerVanishedError")
+
+
+async def test_lost_events_are_made_up_for_by_comparing() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.exit(host.only().id, 9, silent=True)
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 9
+
+
+async def test_out_of_memory_is_said() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.exit(host.only().id, 137, oom=True)
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 137
+    assert (end.containers[0].reason or "").startswith("OutOfMemoryError")
+
+
+async def test_engine_away_during_a_task_costs_nothing() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.down()
+        await settle(120.0)
+        assert host.status() is TaskStatus.RUNNING and not host.engine.answering
+        host.runtime.up()
+        await until(lambda: host.engine.answering)
+        host.runtime.exit(host.only().id, 0)
+        await host.until_stopped()
+
+
+async def test_end_of_an_essential_container_ends_the_others() -> None:
+    async with Host() as host:
+        await host.engine.take([task(1, container("a"), container("b", essential=False))], 1)
+        await host.until_running()
+        host.runtime.exit(host.known("a").runtime_id, 1)
+        end = await host.until_stopped()
+    codes = {one.container_name: one.exit_code for one in end.containers or ()}
+    assert codes == {"a": 1, "b": 143}
+
+
+async def test_containers_of_others_are_left_alone() -> None:
+    """Another's container of the same name is neither used nor removed."""
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        name = host.only().name
+        host.runtime.vanish(name)
+        await host.runtime.create(name, {"Image": IMAGE, "Labels": {"owner": "somebody"}})
+        await host.until_stopped()
+        await until(lambda: not host.engine.runners(), seconds=3600)
+        await settle(120.0)
+        assert host.only().labels == {"owner": "somebody"}
+
+
+async def test_renamed_container_is_removed_all_the_same() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        found = host.runtime._find(host.only().id)
+        host.runtime._change(found, name="pet")
+        host.engine.stop([arn()], "")
+        await host.until_stopped()
+        await host.until_gone()
+
+
+async def test_container_of_ours_that_no_task_owns_is_removed() -> None:
+    """As an interrupted creation leaves it that the engine finished only after its task was forgotten."""
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        body, name = dict(host.runtime.body(host.only().id)), host.only().name
+        host.engine.stop([arn()], "")
+        await host.until_gone()
+        await host.runtime.create(name, body)
+        # The same labels under another name: an image made from a container hands its labels on.
+        await host.runtime.create("mine", body)
+        await until(lambda: len(host.runtime.containers) == 1)
+        await settle(300.0)
+        assert host.only().name == "mine"
+
+
+async def test_cgroup_that_is_busy_is_tried_again_and_never_for_ever() -> None:
+    async with Host() as host:
+        host.cgroups.busy = 14  # longer than the first round of tries
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.engine.stop([arn()], "")
+        await host.until_gone()
+        assert host.cgroups.reclaimed == [f"{1:032x}"]
+
+
+async def test_engine_that_cannot_stop_a_container_is_not_asked_in_a_tight_loop() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.fail("stop", Refused("did not receive an exit event", 500), 1000)
+        host.engine.stop([arn()], "")
+        await settle(3600.0)
+        assert host.status() is not TaskStatus.STOPPED  # it still runs: saying otherwise would be a lie
+        assert 10 < host.runtime.count("stop") < 100
+        host.runtime._failures.clear()
+        await host.until_stopped()
+
+
+async def test_dynamic_ports_are_reported() -> None:
+    async with Host() as host:
+        mapping = {"container_port": 80, "host_port": 0}
+        await host.engine.take([_with_port(mapping)], 1)
+        await host.until_running()
+        await until(lambda: "RUNNING" in host.desk.told())
+    (one,) = host.desk.last().containers or ()
+    (bound,) = one.network_bindings or ()
+    assert bound.container_port == 80 and 43000 <= (bound.host_port or 0) <= 43999
+
+
+@pytest.mark.parametrize("method", ["create", "start"])
+async def test_ports_are_reported_though_the_answer_was_lost(method: str) -> None:
+    async with Host() as host:
+        host.runtime.fail(method, Unavailable, after=True)
+        await host.engine.take([_with_port({"container_port": 80, "host_port": 0})], 1)
+        await host.until_running()
+        await until(lambda: "RUNNING" in host.desk.told())
+    (one,) = host.desk.last().containers or ()
+    assert [bound.container_port for bound in one.network_bindings or ()] == [80]
+
+
+def _with_port(mapping: dict[str, Any]) -> Any:
+    from sexton.wire import acs_task
+
+    return task(1, container(port_mappings=(acs_task.PortMapping(**mapping, protocol="tcp"),)))
+
+
+async def test_leaving_nothing_stops_and_removes_without_the_control_plane() -> None:
+    async with Host(cleanup_wait=3600.0) as host:
+        host.desk.fails = lambda change: ConnectionError("away")
+        await host.engine.take([task(1), task(2)], 1)
+        await host.until_running(1)
+        await host.until_running(2)
+        host.failed.clear()
+        assert await host.engine.leave_nothing(45.0)
+        assert host.runtime.containers == ()
+        host.failed.clear()
+
+
+async def test_leaving_nothing_is_bounded() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.down()
+        began = asyncio.get_running_loop().time()
+        assert not await host.engine.leave_nothing(45.0)
+        assert asyncio.get_running_loop().time() - began < 46
+
+
+async def test_known_state_never_goes_back() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.exit(host.only().id, 0)
+        await host.until_stopped()
+        host.runtime._change(host.runtime._find(host.only().id), state=State.RUNNING)
+        await host.engine.compare()
+        await settle()
+        assert host.known().status is ContainerStatus.STOPPED

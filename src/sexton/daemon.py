@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from sexton import __version__, log, settings
 from sexton.kit.supervise import Nursery
@@ -39,6 +42,7 @@ class Command(NamedTuple):
     role: str
     settings: Settings
     warnings: tuple[str, ...]
+    unknown: tuple[str, ...]
     leave_nothing: bool
 
 
@@ -67,35 +71,19 @@ def _parser(role: str) -> argparse.ArgumentParser:
     return parser
 
 
-# Options and the settings they override.
-_FIELDS = {
-    "data_dir": "data_dir",
-    "region": "region",
-    "log_level": "log_level",
-    "log_file": "log_file",
-    "log_format": "log_format",
-    "listen": "listen",
-    "account": "account",
-    "cluster": "cluster",
-    "docker_host": "docker_host",
-    "backend": "backend",
-}
-
-
 def read_command(role: str, arguments: list[str]) -> Command:
     """Settings from the command line, the environment and the config files; BadSetting for a wrong one."""
     given = vars(_parser(role).parse_args(arguments))
-    overrides: dict[str, Any] = {_FIELDS[name]: value for name, value in given.items() if name in _FIELDS and value}
+    leave_nothing = bool(given.pop("leave_nothing", False))
+    # Every other option is named after the setting it overrides.
+    overrides: dict[str, str] = {field: value for field, value in given.items() if value}
     environment = dict(os.environ)
-    if role == "up" and "pull_behavior" not in overrides and not environment.get("ECS_IMAGE_PULL_BEHAVIOR"):
+    if role == "up" and not environment.get("ECS_IMAGE_PULL_BEHAVIOR"):
         # Images made on this machine are what people try first; asking a registry for them would be slow and wrong.
         overrides["pull_behavior"] = "prefer-cached"
     files = settings.CONFIG_FILES if role == "agent" else ()
     loaded = settings.load(environment, files, overrides)
-    account = loaded.settings.account
-    if not (account.isdecimal() and len(account) == 12):
-        raise BadSetting(f"cannot use account id {account}: it must be twelve digits")
-    return Command(role, loaded.settings, loaded.warnings, bool(given.get("leave_nothing")))
+    return Command(role, loaded.settings, loaded.warnings, loaded.unknown, leave_nothing)
 
 
 def split_address(listen: str) -> tuple[str, int]:
@@ -108,7 +96,11 @@ def split_address(listen: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    """Whether only this machine can reach the address. A name that merely looks like one is none."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def main(role: str, arguments: list[str]) -> int:
@@ -132,6 +124,8 @@ def main(role: str, arguments: list[str]) -> int:
         return EXIT_USAGE
     for warning in command.warnings:
         logger.warning("setting is not usable", extra={"setting": warning.partition(" ")[0], "reason": warning})
+    if command.unknown:
+        logger.warning("settings without effect here", extra={"settings": ", ".join(command.unknown)})
     return asyncio.run(_live(command), debug=command.settings.debug_loop)
 
 
@@ -214,9 +208,7 @@ class _Roles:
 
                 key = control.admin_key
                 credentials = Keyring([Static(Credentials(key.access_key_id, key.secret_access_key))])
-                from msgspec.structs import replace
-
-                chosen = replace(chosen, backend=control.endpoint)
+                chosen = msgspec.structs.replace(chosen, backend=control.endpoint)
         if self._command.role in ("up", "agent"):
             from sexton.agent.app import Agent
             from sexton.agent.app import Options as AgentOptions
@@ -228,4 +220,8 @@ class _Roles:
 
     async def stop(self) -> None:
         for role in reversed(self._running):
-            await role.stop()
+            try:
+                await role.stop()
+            except Exception:
+                # The edge of the program: a role that cannot stop in order must not keep the next from it.
+                logger.exception("cannot stop in order", extra={"role": type(role).__name__})

@@ -1,7 +1,8 @@
 """One line per event, as logfmt or JSON, to standard error or a file.
 
 Events are constant strings and facts are fields, passed as ``extra=``. Fields whose name says that they hold a
-secret are never written, whatever a caller passes: the formatter is the last place that can make sure.
+secret are never written, whatever a caller passes: the formatter is the last place that can make sure. Facts come
+from strangers too, so whatever could end a line, forge a field or drive a terminal is written as an escape.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from typing import Any
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -36,32 +38,30 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
         "logger": record.name.removeprefix("sexton."),
         "msg": record.getMessage(),
     }
-    line.update(facts)
+    # A fact never stands in for the line's own fields.
+    line.update((f"{key}_" if key in line else key, value) for key, value in facts.items())
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         line["error"] = f"{type(error).__name__}: {error}"
+        line["trace"] = "".join(traceback.format_exception(error))
     return line
 
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = _fields(record)
-        if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(_fields(record), default=str)
 
 
 class LogfmtFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = " ".join(f"{key}={_word(value)}" for key, value in _fields(record).items())
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
+        return " ".join(f"{key}={_word(value)}" for key, value in _fields(record).items())
 
 
 def _word(value: Any) -> str:
     text = str(value)
-    if text and not any(mark in text for mark in ' "=\n\t'):
+    if not text.isprintable():
+        return json.dumps(text)
+    if text and not any(mark in text for mark in ' "=\\'):
         return text
     return json.dumps(text, ensure_ascii=False)
 

@@ -1,15 +1,16 @@
 """Every setting of the program: one typed tree, filled from the environment and the agent's two config files.
 
 Names, meanings and defaults of the ``ECS_*`` settings are those of Amazon's agent, so its config files work here;
-``SEXTON_*`` ones are ours. A source fills what the one before left unset: the environment, then
+``SEXTON_*`` ones are ours. A source fills what the one before left unset: the command line, the environment, then
 ``/etc/ecs/ecs.config``, then ``/var/lib/ecs/ecs.config``, then the default. A bad value is a warning and counts as
-unset, except where Amazon's agent refuses to start for it (``strict``), which raises ``BadSetting``.
+unset, except where guessing would do harm (``strict``, and everything on the command line): that raises ``BadSetting``.
 
-``docs/settings.md`` lists the same table; a test keeps the two equal.
+``docs/settings.md`` is made from the same table; a test keeps the two equal.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,8 @@ class Setting(NamedTuple):
     doc: str
     unit: str = ""
     minimum: float | None = None  # a smaller value is raised to it, with a warning
-    strict: bool = False
+    below_is_unset: bool = False  # a value below the minimum counts as unset instead
+    strict: bool = False  # a bad value ends the start
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +66,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     docker_host: str = "unix:///var/run/docker.sock"
     data_dir: str = "/var/lib/sexton"
-    checkpoint: bool = True
     instance_attributes: dict[str, str] = {}
     instance_tags: dict[str, str] = {}
     reserved_ports: tuple[int, ...] = (22, 2375, 2376, 51678, 51679)
@@ -96,8 +97,14 @@ def _logging_drivers(raw: str) -> tuple[str, ...]:
 
 
 def _account(raw: str) -> str:
-    if not (raw.isdecimal() and len(raw) == 12):
+    if not re.fullmatch(r"[0-9]{12}", raw):
         raise BadValue("must be twelve digits")
+    return raw
+
+
+def _engine(raw: str) -> str:
+    if not raw.startswith(("unix://", "tcp://", "fake://")):
+        raise BadValue("must begin with unix:// or tcp://, such as unix:///var/run/docker.sock")
     return raw
 
 
@@ -105,9 +112,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("ECS_CLUSTER", "cluster", values.text, "cluster to join, by name or ARN"),
     Setting("AWS_DEFAULT_REGION", "region", values.text, "region the agent signs for"),
     Setting("ECS_BACKEND_HOST", "backend", values.text, "URL of the ECS API; empty means Amazon's for the region"),
-    Setting("DOCKER_HOST", "docker_host", values.text, "address of the container engine"),
+    Setting("DOCKER_HOST", "docker_host", _engine, "address of the container engine", strict=True),
     Setting("ECS_DATADIR", "data_dir", values.text, "directory of everything that must survive a restart"),
-    Setting("ECS_CHECKPOINT", "checkpoint", values.boolean, "keep state across restarts of the agent"),
     Setting(
         "ECS_INSTANCE_ATTRIBUTES",
         "instance_attributes",
@@ -151,6 +157,7 @@ TABLE: tuple[Setting, ...] = (
         "how long a stopped task's containers are kept",
         "seconds",
         minimum=1.0,
+        below_is_unset=True,
     ),
     Setting(
         "ECS_DYNAMIC_HOST_PORT_RANGE",
@@ -166,17 +173,18 @@ TABLE: tuple[Setting, ...] = (
         "ECS_LOG_OUTPUT_FORMAT", "log_format", partial(values.choice, words=("logfmt", "json")), "shape of a log line"
     ),
     Setting("SEXTON_LISTEN", "listen", values.text, "address and port of the control plane"),
-    Setting("SEXTON_ACCOUNT_ID", "account", _account, "account id in the control plane's ARNs"),
+    Setting("SEXTON_ACCOUNT_ID", "account", _account, "account id in the control plane's ARNs", strict=True),
     Setting("SEXTON_DEBUG_LOOP", "debug_loop", values.boolean, "warn of anything that blocks the event loop"),
 )
 
 
 class Loaded(NamedTuple):
-    """The settings, where each came from (by field), and what was wrong with the rest."""
+    """The settings, where each came from (by field), what was wrong with the rest, and what has no effect here."""
 
     settings: Settings
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    unknown: tuple[str, ...]  # names in the config files that the table does not have
 
 
 def read_config_file(path: Path) -> dict[str, str]:
@@ -191,8 +199,8 @@ def read_config_file(path: Path) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def load(environment: Mapping[str, str], files: tuple[Path, ...] = (), overrides: Mapping[str, Any] = {}) -> Loaded:
-    """Settings from the sources, highest first: overrides (by field), environment, files."""
+def load(environment: Mapping[str, str], files: tuple[Path, ...] = (), overrides: Mapping[str, str] = {}) -> Loaded:
+    """Settings from the sources, highest first: overrides (by field, as text), environment, files."""
     sources: list[tuple[str, Mapping[str, str]]] = [("environment", environment)]
     sources += [(str(path), read_config_file(path)) for path in files]
     values_by_field: dict[str, Any] = {}
@@ -200,7 +208,8 @@ def load(environment: Mapping[str, str], files: tuple[Path, ...] = (), overrides
     warnings: list[str] = []
     for setting in TABLE:
         if setting.field in overrides:
-            values_by_field[setting.field] = overrides[setting.field]
+            strict = setting._replace(strict=True)  # whoever types it is there to correct it
+            values_by_field[setting.field] = _parse(strict, overrides[setting.field], warnings)
             origins[setting.field] = "command line"
             continue
         for origin, source in sources:
@@ -208,12 +217,15 @@ def load(environment: Mapping[str, str], files: tuple[Path, ...] = (), overrides
             if raw == "":
                 continue
             value = _parse(setting, raw, warnings)
-            if value is None or value == ():
-                continue  # an empty list or a bad value cannot hide what a lower source says
+            if not value and value is not False:
+                continue  # neither a bad value nor nothing, zero or an empty list hides what a lower source says
             values_by_field[setting.field] = value
             origins[setting.field] = origin
             break
-    return Loaded(Settings(**values_by_field), origins, tuple(warnings))
+    known = {setting.name for setting in TABLE}
+    # Only of the files: an environment holds the names of other programs as well.
+    unknown = {name for _, source in sources[1:] for name in source if name.startswith(("ECS_", "SEXTON_"))} - known
+    return Loaded(Settings(**values_by_field), origins, tuple(warnings), tuple(sorted(unknown)))
 
 
 def _parse(setting: Setting, raw: str, warnings: list[str]) -> Any:
@@ -225,6 +237,9 @@ def _parse(setting: Setting, raw: str, warnings: list[str]) -> Any:
         warnings.append(f"{setting.name} {error}; it is ignored")
         return None
     if setting.minimum is not None and value < setting.minimum:
+        if setting.below_is_unset:
+            warnings.append(f"{setting.name} must be at least {setting.minimum:g} {setting.unit}; it is ignored")
+            return None
         warnings.append(f"{setting.name} is raised to its minimum of {setting.minimum:g} {setting.unit}")
         return setting.minimum
     return value

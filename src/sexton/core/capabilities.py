@@ -22,6 +22,34 @@ def required(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest)
     return tuple(sorted(names))
 
 
+def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
+    """What a definition asks for that no payload of this control plane carries yet, by the API's names.
+
+    Attributes cannot say it: another agent may well advertise the ability, and would then run the task without.
+    """
+    asked: dict[str, object] = {
+        "networkMode awsvpc": definition.network_mode == "awsvpc",
+        "taskRoleArn": definition.task_role_arn,
+        "proxyConfiguration": definition.proxy_configuration,
+        "inferenceAccelerators": definition.inference_accelerators,
+    }
+    for volume in definition.volumes or ():
+        asked["efsVolumeConfiguration"] = asked.get("efsVolumeConfiguration") or volume.efs_volume_configuration
+        asked["configuredAtLaunch"] = asked.get("configuredAtLaunch") or volume.configured_at_launch
+    for container in definition.container_definitions or ():
+        for name, value in (
+            ("secrets", container.secrets),
+            ("secretOptions", container.log_configuration and container.log_configuration.secret_options),
+            ("environmentFiles", container.environment_files),
+            ("repositoryCredentials", container.repository_credentials),
+            ("firelensConfiguration", container.firelens_configuration),
+            ("credentialSpecs", container.credential_specs),
+            ("resourceRequirements", container.resource_requirements),
+        ):
+            asked[name] = asked.get(name) or value
+    return tuple(sorted(name for name, value in asked.items() if value))
+
+
 def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
     if definition.network_mode == "awsvpc":
         yield _E + "task-eni"
@@ -90,9 +118,11 @@ def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> I
         yield _C + "ecr-auth"
         if execution_role:
             yield _E + "execution-role-ecr-pull"
-    swap = container.linux_parameters
-    yield (
-        _C
-        + "docker-remote-api."
-        + ("1.24" if container.health_check else "1.25" if swap and swap.init_process_enabled else "1.18")
-    )
+    yield _C + "docker-remote-api." + _engine_api(container)
+
+
+def _engine_api(container: ecs.ContainerDefinition) -> str:
+    """The oldest engine API that knows everything the container asks of the engine."""
+    if container.linux_parameters and container.linux_parameters.init_process_enabled:
+        return "1.25"
+    return "1.24" if container.health_check else "1.18"

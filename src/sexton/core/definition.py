@@ -36,8 +36,8 @@ def _problems(request: ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
         yield "Container list cannot be empty."
     if request.network_mode and request.network_mode not in _MODES:
         yield f"Invalid network mode {request.network_mode}: it must be one of {', '.join(_MODES)}."
-    for value, what in ((request.cpu, "cpu"), (request.memory, "memory")):
-        if value and not number(value):
+    for value, what, other_unit in ((request.cpu, "cpu", "gb"), (request.memory, "memory", "vcpu")):
+        if value and (not number(value) or other_unit in value.lower()):
             yield f"Invalid '{what}' setting for task: {value}"
     seen: set[str] = set()
     for container in containers:
@@ -57,7 +57,7 @@ def _problems(request: ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
             if not mount.container_path:
                 yield f"Invalid 'containerPath' setting for volume '{mount.source_volume}'."
         for source in container.volumes_from or ():
-            if source.source_container not in seen:
+            if source.source_container not in seen or source.source_container == container.name:
                 yield f"Unknown container '{source.source_container}' in volumesFrom of '{container.name}'."
         for dependency in container.depends_on or ():
             if dependency.container_name not in seen or dependency.container_name == container.name:

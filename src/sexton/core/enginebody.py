@@ -25,6 +25,7 @@ INSTANCE_LABEL = "dev.sexton.container-instance"
 LEAST_MEMORY = 4 * MIB
 LEAST_SHARES = 2
 MOST_SHARES = 262144
+LOG_BUFFER = "10m"
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]")
 
@@ -78,11 +79,23 @@ def create_body(
         body["ExposedPorts"] = {f"{one.container_port}/{one.protocol}": {} for one in bindings}
     given = container.docker_config or acs_task.DockerConfig()
     _lay_over(body, _object(given.config, "DockerClientConfigError", container))
+    for part in ("HostConfig", "Labels"):
+        if not isinstance(body.setdefault(part, {}), dict):
+            raise BadPayload(f"DockerClientConfigError: {part} of container {container.name} is no object")
     _lay_over(body["HostConfig"], _object(given.host_config, "HostConfigError", container))
+    _bound_log_buffer(body["HostConfig"])
     if container.health_check_type == "docker" and not body.get("Healthcheck"):
         raise BadPayload(f"DockerClientConfigError: container {container.name} has no health check to run")
-    body["Labels"] = {**body.get("Labels", {}), **labels}
+    body["Labels"] = {**body["Labels"], **labels}
     return body
+
+
+def _bound_log_buffer(host_config: dict[str, Any]) -> None:
+    """A log that must not block gets the buffer that Amazon's agent gives it; the engine's own holds a tenth."""
+    log = host_config.get("LogConfig")
+    options = log.get("Config") if isinstance(log, dict) else None
+    if isinstance(options, dict) and options.get("mode") == "non-blocking":
+        options.setdefault("max-buffer-size", LOG_BUFFER)
 
 
 def _host_config(
@@ -142,6 +155,8 @@ def _object(text: str | None, error: str, container: acs_task.Container) -> dict
 def _lay_over(base: dict[str, Any], more: Mapping[str, Any]) -> None:
     for key, value in more.items():
         present = base.get(key)
+        if value is None:
+            continue  # null says nothing, as it does to Amazon's agent
         if isinstance(present, dict) and isinstance(value, dict):
             _lay_over(present, value)
         else:

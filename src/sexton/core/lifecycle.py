@@ -33,7 +33,9 @@ def stop(task: ecs.Task, code: StopCode, reason: str, now: float) -> ecs.Task:
 
 
 def never_started(task: ecs.Task, now: float) -> ecs.Task:
-    """The task that was told to end before any agent had it."""
+    """The task whose host is gone, so that nobody is left to report its end; one that has ended stays as it is."""
+    if task.last_status == "STOPPED":
+        return task
     containers = tuple(msgspec.structs.replace(one, last_status="STOPPED") for one in task.containers or ())
     return _next(task, containers=containers, last_status="STOPPED", desired_status="STOPPED", stopped_at=now)
 
@@ -51,7 +53,7 @@ def report(
     after = msgspec.structs.replace(
         after,
         pull_started_at=after.pull_started_at or change.pull_started_at,
-        pull_stopped_at=change.pull_stopped_at or after.pull_stopped_at,
+        pull_stopped_at=max(change.pull_stopped_at or 0.0, after.pull_stopped_at or 0.0) or None,
         execution_stopped_at=after.execution_stopped_at or change.execution_stopped_at,
     )
     ended = [one for one in containers if one.name in essential and one.last_status == "STOPPED"]
@@ -64,7 +66,7 @@ def report(
             after = msgspec.structs.replace(after, started_at=now)
     if after.last_status == "STOPPED":
         after = _stopped(after, now)
-    return after if after == task else _next(after)
+    return task if after == task else _next(after)
 
 
 def _ending(task: ecs.Task, reason: str, ended: list[ecs.Container], now: float) -> ecs.Task:

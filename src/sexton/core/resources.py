@@ -7,6 +7,7 @@ always add up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -14,6 +15,9 @@ import msgspec
 from sexton.wire import ecs
 
 CPU_PER_CORE = 1024
+# A figure as the API carries it in text; longer ones are no amounts of any host.
+_FIGURE = re.compile(r"\s*(?:([0-9]{1,12})|([0-9]{0,6}\.?[0-9]{1,6})\s*(?:vcpu|gb))\s*", re.IGNORECASE)
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,16 +105,10 @@ def number(text: str | None) -> int | None:
 
     CPU may be written as vCPUs ("1 vCPU", ".5 vcpu") and memory as gigabytes ("2 GB"), as in the console.
     """
-    if not text:
+    found = _FIGURE.fullmatch(text or "")
+    if found is None:
         return None
-    value = text.strip().lower()
-    for unit in ("vcpu", "gb"):
-        if value.endswith(unit):
-            try:
-                return round(float(value.removesuffix(unit)) * CPU_PER_CORE)
-            except ValueError:
-                return None
-    return int(value) if value.isdecimal() else None
+    return int(found[1]) if found[1] else round(float(found[2]) * CPU_PER_CORE)
 
 
 def registered(resources: Sequence[ecs.Resource]) -> tuple[Resources, Resources]:
@@ -123,7 +121,7 @@ def registered(resources: Sequence[ecs.Resource]) -> tuple[Resources, Resources]
 
     def ports(name: str) -> frozenset[int]:
         one = by_name.get(name)
-        return frozenset(int(port) for port in (one.string_set_value or () if one else ()) if port.isdecimal())
+        return frozenset(int(port) for port in (one.string_set_value or () if one else ()) if _PORT.fullmatch(port))
 
     return Resources(cpu=amount("CPU"), memory=amount("MEMORY")), Resources(tcp=ports("PORTS"), udp=ports("PORTS_UDP"))
 

@@ -298,9 +298,7 @@ def _advance(one: KnownContainer, event: Event) -> KnownContainer:
 def _settle(desired: DesiredTask, known: KnownTask, now: float) -> KnownTask:
     """Draw every conclusion that follows from the containers: ends, quick stops, the task's own status."""
     essential = {one.name for one in desired.task.containers or () if one.essential is not False}
-    stopped = [one for one in known.containers if one.status is ContainerStatus.STOPPED]
-    essential_ended = any(one.name in essential for one in stopped)
-    stop = known.stop or desired.stopped or essential_ended
+    stop = known.stop or desired.stopped or _any_stopped(known.containers, essential)
     containers = known.containers
     if stop:
         # What never reached the engine has nothing to stop there.
@@ -318,6 +316,10 @@ def _settle(desired: DesiredTask, known: KnownTask, now: float) -> KnownTask:
         stop=stop,
         containers=containers,
         status=status,
-        execution_stopped_at=known.execution_stopped_at or (now if essential_ended else 0.0),
+        execution_stopped_at=known.execution_stopped_at or (now if _any_stopped(containers, essential) else 0.0),
         stopped_at=known.stopped_at or (now if status is TaskStatus.STOPPED else 0.0),
     )
+
+
+def _any_stopped(containers: tuple[KnownContainer, ...], names: set[str | None]) -> bool:
+    return any(one.name in names and one.status is ContainerStatus.STOPPED for one in containers)

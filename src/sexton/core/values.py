@@ -14,8 +14,10 @@ class BadValue(ValueError):  # noqa: N818 - caught and turned into a warning or 
     """The text is no such value; the message says what it should look like."""
 
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|ms|s|m|h)")
+# Go counts a duration in 63 bits of nanoseconds; what does not fit is refused there as well.
+MOST_SECONDS = 2**63 / 1e9
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -36,6 +38,7 @@ def duration(raw: str) -> float:
     """Seconds from text such as ``30s`` or ``1h30m``."""
     if raw == "0":
         return 0.0
+    raw = raw.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
     seconds = 0.0
     at = 0
     for part in _PART.finditer(raw):
@@ -43,13 +46,13 @@ def duration(raw: str) -> float:
             break
         seconds += float(part[1]) * _UNITS[part[2]]
         at = part.end()
-    if not raw or at != len(raw):
+    if not raw or at != len(raw) or seconds >= MOST_SECONDS:
         raise BadValue("must be a duration with a unit, such as 30s, 10m or 1h30m")
     return seconds
 
 
 def integer(raw: str, lowest: int, highest: int) -> int:
-    if not re.fullmatch(r"-?\d{1,18}", raw) or not lowest <= int(raw) <= highest:
+    if not re.fullmatch(r"-?[0-9]{1,18}", raw) or not lowest <= int(raw) <= highest:
         raise BadValue(f"must be a whole number from {lowest} to {highest}")
     return int(raw)
 
@@ -79,10 +82,10 @@ def word_map(raw: str) -> dict[str, str]:
 
 
 def port_range(raw: str) -> tuple[int, int]:
-    first, dash, last = raw.partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65536):
+    found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", raw)
+    if found is None or not 0 < int(found[1]) <= int(found[2]) < 65536:
         raise BadValue("must be a range of ports, such as 32768-60999")
-    return int(first), int(last)
+    return int(found[1]), int(found[2])
 
 
 def choice(raw: str, words: tuple[str, ...]) -> str:

@@ -18,21 +18,21 @@ from aiohttp import web
 from sexton.cloud.credentials import Credentials
 from sexton.cloud.sigv4_verify import Verifier
 from sexton.control import retention
-from sexton.control.context import Call, Context
+from sexton.control.context import Call, over
 from sexton.control.dispatch import Dispatcher
-from sexton.control.frontdoor import FrontDoor
+from sexton.control.frontdoor import FrontDoor, malformed, refuse
 from sexton.control.keys import Key, Keys, load_or_create
 from sexton.control.link.acs import AcsLink
 from sexton.control.link.tcs import TcsLink
 from sexton.control.ops import clusters
 from sexton.control.records import Records
-from sexton.control.scheduler import Scheduler
 from sexton.core import names
-from sexton.kit.listener import Listener
+from sexton.kit.listener import LIMITS, Limits, Listener
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Durability, Store
 from sexton.store.opening import open_store
 from sexton.wire import ecs
+from sexton.wire.errors import ServerException
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class Options(NamedTuple):
     account: str
     region: str  # of the default cluster; requests choose their own
     store: str = ""  # a store's URL; empty means SQLite in the data directory
+    limits: Limits = LIMITS
 
 
 class ControlPlane:
@@ -80,12 +81,12 @@ class ControlPlane:
     async def start(self) -> None:
         """Come up; raises KeysError, StoreError or CannotListen with a message for a person."""
         options = self._options
-        options.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._keys = load_or_create(options.data_dir / KEYS_FILE)
         self._store = await open_store(
             options.store or f"sqlite://{options.data_dir / STORE_FILE}", durability=Durability.FULL
         )
         try:
+            # Behind the store, which only one process gets: two that start at once must not both make keys.
+            self._keys = load_or_create(options.data_dir / KEYS_FILE)
             await self._open(self._store)
         except BaseException:
             await self.stop()
@@ -94,9 +95,10 @@ class ControlPlane:
     async def _open(self, store: Store) -> None:
         options = self._options
         records = Records(store)
+        indexed = over(records, options.account)
         await records.start(self._nursery)
         # The port is known only once it is bound; agents are told it in every discovery.
-        self._listener = Listener(self._serve)
+        self._listener = Listener(self._serve, options.limits, malformed)
         try:
             self.port = await self._listener.open(options.host, options.port)
         except OSError as error:
@@ -104,9 +106,7 @@ class ControlPlane:
                 f"cannot listen on {options.host}:{options.port}: {error.strerror}; "
                 "stop what uses the port, or choose another with --listen"
             ) from None
-        context = Context(
-            records=records, scheduler=Scheduler(records), account=options.account, endpoint=self.endpoint
-        )
+        context = indexed._replace(endpoint=self.endpoint)
         verifier = Verifier(self._find_key, services=("ecs",))
         self._links = AcsLink(context, verifier), TcsLink(context, verifier)
         acs, tcs = self._links
@@ -114,12 +114,14 @@ class ControlPlane:
         call = Call(options.region, self.admin_key.access_key_id, time.time())
         await clusters.create(context, call, ecs.CreateClusterRequest(cluster_name=names.DEFAULT_CLUSTER))
         self._nursery.start("retention", retention.run(context))
-        self._door = FrontDoor(Dispatcher(context, verifier), {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve})
+        self._door = FrontDoor(
+            Dispatcher(context, verifier), {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve}, options.limits.body
+        )
         log.info("control plane ready", extra={"endpoint": self.endpoint, "revision": records.revision})
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._door is None:
-            return web.Response(status=503, text="starting\n")
+            return refuse(ServerException("The control plane is starting; try again."), 503)
         return await self._door(request)
 
     def _find_key(self, access_key_id: str) -> Credentials | None:
@@ -128,6 +130,8 @@ class ControlPlane:
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""
+        if self._listener is not None:
+            self._listener.stop_accepting()
         if self._links is not None:
             await asyncio.gather(*(link.close() for link in self._links))
         if self._listener is not None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import secrets
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from sexton.control.records import ClusterRecord, Entry, Records
+from sexton.control.revisions import Revisions
 from sexton.control.scheduler import Scheduler
+from sexton.control.usage import Usage
 from sexton.core import names
 from sexton.core.names import Place
 from sexton.wire.errors import (
@@ -42,6 +45,8 @@ class Context(NamedTuple):
     """The control plane as an operation sees it."""
 
     records: Records
+    usage: Usage
+    revisions: Revisions
     scheduler: Scheduler
     account: str
     endpoint: str  # where agents reach this control plane
@@ -50,6 +55,20 @@ class Context(NamedTuple):
 
     def place(self, call: Call) -> Place:
         return Place(call.region, self.account)
+
+
+def over(records: Records, account: str) -> Context:
+    """The context of these records; made before they are loaded, so that every index sees all of it. The endpoint
+    is told later, when it is known."""
+    usage = Usage(records.tasks)
+    return Context(
+        records=records,
+        usage=usage,
+        revisions=Revisions(records.definitions),
+        scheduler=Scheduler(records, usage),
+        account=account,
+        endpoint="",
+    )
 
 
 Operation = Callable[[Context, Call, Any], Awaitable[msgspec.Struct]]
@@ -88,16 +107,28 @@ def active_cluster(context: Context, call: Call, given: str | None) -> Entry[Clu
     return entry
 
 
+def same_cluster(member_cluster: str, cluster: str) -> None:
+    """The API's error for an ARN that names another cluster than the request does."""
+    if member_cluster not in ("", cluster):
+        raise invalid(f"Invalid identifier: Identifier is for cluster {member_cluster}. Your cluster is {cluster}")
+
+
 def page(items: list[str], token: str | None, size: int | None, largest: int = 100) -> tuple[list[str], str | None]:
     """One page of sorted keys, and the token of the next. The token says where this one ended."""
     limit = size if size and 0 < size <= largest else largest
-    start = 0
-    if token:
-        try:
-            after = bytes.fromhex(token).decode()
-        except ValueError:
-            raise invalid("Invalid token.") from None
-        start = next((index for index, item in enumerate(items) if item > after), len(items))
+    start = bisect_right(items, page_end(token)) if token else 0
     chosen = items[start : start + limit]
     more = start + limit < len(items)
-    return chosen, chosen[-1].encode().hex() if more and chosen else None
+    return chosen, page_token(chosen[-1]) if more and chosen else None
+
+
+def page_token(last: str) -> str:
+    return last.encode().hex()
+
+
+def page_end(token: str) -> str:
+    """The key that the page before ended with."""
+    try:
+        return bytes.fromhex(token).decode()
+    except ValueError:
+        raise invalid("Invalid token.") from None

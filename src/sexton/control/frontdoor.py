@@ -12,8 +12,15 @@ from aiohttp import web
 
 from sexton import __version__
 from sexton.control.dispatch import Dispatcher
-from sexton.kit.listener import BodyTooLarge, BodyTooSlow, read_body
-from sexton.wire.errors import EcsError, RequestEntityTooLargeException, UnknownOperationException, encode_error
+from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
+from sexton.wire.errors import (
+    EcsError,
+    InternalFailure,
+    RequestEntityTooLargeException,
+    SerializationException,
+    UnknownOperationException,
+    encode_error,
+)
 
 # Many times the largest request that the service model allows.
 MOST_BODY = 1 << 20
@@ -25,9 +32,10 @@ Upgrade = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class FrontDoor:
     """Routes requests; ``upgrades`` serves websockets by path."""
 
-    def __init__(self, dispatcher: Dispatcher, upgrades: dict[str, Upgrade]) -> None:
+    def __init__(self, dispatcher: Dispatcher, upgrades: dict[str, Upgrade], body_seconds: float) -> None:
         self._dispatcher = dispatcher
         self._upgrades = upgrades
+        self._body_seconds = body_seconds
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "POST":
@@ -39,17 +47,19 @@ class FrontDoor:
             if request.path == "/health":
                 body = msgspec.json.encode({"status": "ok", "version": __version__})
                 return web.Response(body=body, content_type="application/json")
-        return _refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
+        return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
 
     async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            body = await read_body(request, MOST_BODY)
+            body = await read_body(request, MOST_BODY, self._body_seconds)
         except BodyTooLarge:
-            return _refuse(RequestEntityTooLargeException(f"The body is longer than {MOST_BODY} bytes."), 413)
+            return refuse(RequestEntityTooLargeException(f"The body is longer than {MOST_BODY} bytes."), 413)
         except BodyTooSlow:
-            return _refuse(EcsError("The body did not arrive in time.", code="RequestTimeout"), 408)
+            return refuse(EcsError("The body did not arrive in time.", code="RequestTimeout"), 408)
+        except BodyBroken:
+            return malformed(400, "The body is not framed as its head says.")
         if request.path_qs != "/":
-            return _refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
+            return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
         reply = await self._dispatcher.serve(request.headers.get("X-Amz-Target"), "/", headers, body)
         return web.Response(
@@ -59,8 +69,14 @@ class FrontDoor:
         )
 
 
-def _refuse(error: EcsError, status: int) -> web.Response:
+def refuse(error: EcsError, status: int) -> web.Response:
     """An answer to what is no request of the API; the rest of the connection cannot be trusted to be in step."""
     response = web.Response(status=status, body=encode_error(error), headers={"Content-Type": JSON})
     response.force_close()
     return response
+
+
+def malformed(status: int, message: str) -> web.Response:
+    """The answer to what is no HTTP request, or to one whose handler failed."""
+    failed = status >= 500
+    return refuse(InternalFailure(message) if failed else SerializationException(message), status)

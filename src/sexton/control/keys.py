@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sexton.kit.atomicfile import write_atomic
+from sexton.wire.errors import UNREADABLE
 
 # Shaped as AWS's own, so that every client accepts them; the prefix says that they open nothing else.
 _PREFIX = "AKSX"
@@ -56,27 +57,45 @@ def new_key() -> Key:
 def load_or_create(path: Path) -> Keys:
     """Read the keys, or make the first one."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Not blocking, so that a pipe in the file's place is found out instead of waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        keys = Keys(keys=(new_key(),))
-        try:
-            write_atomic(path, msgspec.json.format(msgspec.json.encode(keys)), mode=0o600)
-        except OSError as error:
-            raise KeysError(f"cannot write {path}: {error.strerror}; choose another --data-dir") from None
-        return keys
+        return _create(path)
     except OSError as error:
-        raise KeysError(f"cannot read {path}: {error.strerror}; run as its owner") from None
-    with os.fdopen(handle, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
-            raise KeysError(
-                f"cannot trust {path}: others may read it (mode {mode:04o}); remove it to get new keys, or chmod 600"
-            )
-        data = file.read()
+        raise KeysError(f"cannot read {path}: {error.strerror}; it must be a plain file of this user") from None
+    try:
+        _check(path, os.fstat(handle))
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read()
+    except OSError as error:
+        raise KeysError(f"cannot read {path}: {error.strerror}; restore it, or remove it to get new keys") from None
+    finally:
+        os.close(handle)
     try:
         keys = msgspec.json.decode(data, type=Keys)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise KeysError(f"cannot read {path}: {error}; restore it, or remove it to get new keys") from None
-    if not keys.keys:
-        raise KeysError(f"cannot use {path}: it holds no key; remove it to get a new one")
+    if not keys.keys or not all(key.access_key_id and key.secret_access_key for key in keys.keys):
+        raise KeysError(f"cannot use {path}: it lacks a key or a secret; restore it, or remove it to get new keys")
     return keys
+
+
+def _create(path: Path) -> Keys:
+    keys = Keys(keys=(new_key(),))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(keys)), mode=0o600)
+    except OSError as error:
+        raise KeysError(f"cannot write {path}: {error.strerror}; choose another --data-dir") from None
+    return keys
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    """Only a file that nobody else can have read or written is believed."""
+    if not stat.S_ISREG(status.st_mode):
+        raise KeysError(f"cannot read {path}: it is not a plain file; move it away to get new keys")
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise KeysError(
+            f"cannot trust {path}: others may read it (mode {mode:04o}); remove it to get new keys, or chmod 600"
+        )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -38,16 +39,11 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     region: str
     cluster: ecs.Cluster
+    ended_at: float = 0.0  # when it was deleted; an INACTIVE cluster is forgotten after a while
 
     @property
     def name(self) -> str:
         return self.cluster.cluster_name or ""
-
-
-class FamilyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The newest revision number a family ever had; numbers are never used twice."""
-
-    latest: int
 
 
 class DefinitionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,6 +82,17 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.task.last_status == "STOPPED"
 
 
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request that carried a client token did, so that its repetition does nothing."""
+
+    region: str
+    cluster: str
+    fingerprint: str  # of the request's parameters
+    tasks: tuple[str, ...]  # ids, in the order of the answer
+    failures: tuple[ecs.Failure, ...] = ()
+    made_at: float
+
+
 class Entry(Generic[T]):
     """A record with the revision of its last change; ``encoded`` keeps the wire form the API sends most."""
 
@@ -107,12 +114,13 @@ class Table(Generic[T]):
         self.prefix = prefix
         self._decoder = msgspec.json.Decoder(kind)
         self._rows: dict[str, Entry[T]] = {}
+        self._keys: list[str] = []  # sorted
         self._groups: dict[str, dict[str, None]] = {}
-        self._group_of: Callable[[T], str] | None = None
+        self._group_of: Callable[[T], str | None] | None = None
         self._listeners: list[Listener[T]] = []
 
-    def grouped(self, group_of: Callable[[T], str]) -> Table[T]:
-        """Keep an index by this function as well; call it before anything is loaded."""
+    def grouped(self, group_of: Callable[[T], str | None]) -> Table[T]:
+        """Keep an index by this function as well (None: in no group); call it before anything is loaded."""
         self._group_of = group_of
         return self
 
@@ -126,13 +134,22 @@ class Table(Generic[T]):
     def get(self, *parts: str) -> Entry[T] | None:
         return self._rows.get("/".join(parts))
 
-    def under(self, *parts: str) -> Iterator[tuple[str, Entry[T]]]:
-        """Records whose key begins with these parts, in no promised order."""
-        start = "/".join(parts) + "/"
-        return ((key, entry) for key, entry in self._rows.items() if key.startswith(start))
+    def under(self, *parts: str) -> list[tuple[str, Entry[T]]]:
+        """Records whose key begins with these parts, in the order of their keys."""
+        start = "/".join(parts)
+        # The character behind "/" ends the stretch of keys that begin with the parts and a "/".
+        first, end = bisect_left(self._keys, f"{start}/"), bisect_left(self._keys, f"{start}0")
+        rows = self._rows
+        return [(key, rows[key]) for key in self._keys[first:end]]
 
     def all(self) -> Iterator[Entry[T]]:
         return iter(self._rows.values())
+
+    def items(self) -> list[tuple[str, Entry[T]]]:
+        return list(self._rows.items())
+
+    def groups(self) -> list[str]:
+        return list(self._groups)
 
     def group(self, name: str) -> list[Entry[T]]:
         return [self._rows[key] for key in self._groups.get(name, ())]
@@ -148,21 +165,28 @@ class Table(Generic[T]):
         if change.value is not None:
             after = Entry(written if written is not None else self._decoder.decode(change.value), change.revision)
             self._rows[key] = after
+            if before is None:
+                insort(self._keys, key)
         elif before is not None:
             del self._rows[key]
+            del self._keys[bisect_left(self._keys, key)]
         if self._group_of is not None:
-            old = self._group_of(before.value) if before else None
-            new = self._group_of(after.value) if after else None
-            if old is not None and old != new:
-                members = self._groups[old]
-                del members[key]
-                if not members:
-                    del self._groups[old]
-            if new is not None and old != new:
-                self._groups.setdefault(new, {})[key] = None
+            self._regroup(key, self._group_of(before.value) if before else None, after)
         if not self._listeners:
             return None
         return lambda: self._tell(key, before, after)
+
+    def _regroup(self, key: str, old: str | None, after: Entry[T] | None) -> None:
+        new = self._group_of(after.value) if after and self._group_of else None
+        if old == new:
+            return
+        if old is not None:
+            members = self._groups[old]
+            del members[key]
+            if not members:
+                del self._groups[old]
+        if new is not None:
+            self._groups.setdefault(new, {})[key] = None
 
     def _tell(self, key: str, before: Entry[T] | None, after: Entry[T] | None) -> None:
         for listener in self._listeners:
@@ -175,15 +199,16 @@ class Records:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.clusters = Table("clusters/", ClusterRecord)
-        self.families = Table("families/", FamilyRecord)
-        self.definitions = Table("definitions/", DefinitionRecord).grouped(
-            lambda record: (record.definition.task_definition_arn or "").rpartition(":")[0]
-        )
+        self.definitions = Table("definitions/", DefinitionRecord)
         self.instances = Table("instances/", InstanceRecord).grouped(lambda record: f"{record.region}/{record.cluster}")
-        self.tasks = Table("tasks/", TaskRecord).grouped(lambda record: record.task.container_instance_arn or "")
+        # Only tasks that have not ended belong to their instance: the others are kept for an hour, and may be many.
+        self.tasks = Table("tasks/", TaskRecord).grouped(
+            lambda record: None if record.stopped else record.task.container_instance_arn
+        )
+        self.tokens = Table("tokens/", TokenRecord)
         self._tables: dict[str, Table[msgspec.Struct]] = {
             table.prefix: table  # type: ignore[misc]
-            for table in (self.clusters, self.families, self.definitions, self.instances, self.tasks)
+            for table in (self.clusters, self.definitions, self.instances, self.tasks, self.tokens)
         }
         self._encoder = msgspec.json.Encoder()
         # Records just written by this process, by the identity of their bytes' content: they need no decoding.
@@ -213,11 +238,13 @@ class Records:
         gone = [
             Change(table.prefix + key, None, page.revision)
             for table in self._tables.values()
-            for key in list(table._rows)
+            for key, _ in table.items()
             if table.prefix + key not in present
         ]
         here = [Change(one.key, one.value, one.mod_revision) for one in page.items if one.mod_revision > self.revision]
         self._take((*gone, *here), page.revision)
+        # What was written in the gap and changed again meanwhile never passes by here.
+        self._written.clear()
 
     def _take(self, batch: Sequence[Change], revision: int) -> None:
         told = []

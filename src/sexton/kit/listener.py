@@ -2,7 +2,7 @@
 
 Every limit is here and in one place: how many connections there may be, how long a request may take to arrive and
 how large it may be, how long an idle connection is kept. Handlers get complete bodies. A handler that fails is
-answered with 500 and logged; what a stranger sends wrongly is answered and not logged.
+answered with 500 and logged; what a stranger sends wrongly is answered in the same shape and not logged.
 """
 
 from __future__ import annotations
@@ -10,25 +10,40 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 log = logging.getLogger(__name__)
 
-# More than any cluster of hosts behind one control plane needs, less than the usual limit of open files.
-MOST_CONNECTIONS = 4096
-# An idle connection, or one that has not finished sending a request's head, ends after this.
-IDLE_SECONDS = 75.0
-# A body that is slower than this is not coming.
-BODY_SECONDS = 20.0
 # Time that running requests get when the listener closes.
 CLOSE_SECONDS = 1.0
+# Bytes of a body that nobody wants are read for this long, so that the answer is seen before the connection ends.
+LINGER_SECONDS = 1.0
+# Open files that are left to everything but connections: the store, websockets' timers, logs, child processes.
+OTHER_FILES = 256
+
+
+class Limits(NamedTuple):
+    """What a stranger may take up."""
+
+    # More than any cluster of hosts behind one control plane needs, less than the usual limit of open files.
+    connections: int = 4096
+    # An idle connection, or one that has not finished sending a request's head, ends after this.
+    idle: float = 75.0
+    # A body that is slower than this is not coming.
+    body: float = 20.0
+
+
+LIMITS = Limits()
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Refuse = Callable[[int, str], web.Response]
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - an answer for the client
@@ -39,33 +54,86 @@ class BodyTooSlow(Exception):  # noqa: N818
     """The body did not arrive in time."""
 
 
-async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+class BodyBroken(Exception):  # noqa: N818
+    """The body is not framed as its head promised."""
+
+
+async def read_body(request: web.BaseRequest, limit: int, seconds: float = LIMITS.body) -> bytes:
     """The whole body, never holding more than ``limit`` bytes of it."""
     if (request.content_length or 0) > limit:
         raise BodyTooLarge
-    if not request.can_read_body:
-        return b""
+    content = request.content
+    if content.is_eof() and request.content_length is not None:
+        return content.read_nowait()  # all of it came with the head, as almost always
     parts = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.content.iter_any():
+        async with asyncio.timeout(seconds):
+            async for part in content.iter_any():
                 size += len(part)
                 if size > limit:
                     raise BodyTooLarge
                 parts.append(part)
     except TimeoutError:
         raise BodyTooSlow from None
+    except web.RequestPayloadError:
+        raise BodyBroken from None
     return b"".join(parts)
+
+
+def plain_refusal(status: int, message: str) -> web.Response:
+    return web.Response(status=status, text=f"{message}\n")
+
+
+class _Connection(RequestHandler):
+    """One client's connection. The library's own answers to malformed requests become ours, and leave no trace."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("an answer is already on its way")
+        server = self._manager
+        refuse = server.refuse if isinstance(server, _Server) else plain_refusal
+        response = refuse(status, "The request is not well-formed HTTP.")
+        response.force_close()
+        return response
 
 
 class _Server(web.Server):
     """Counts connections, and drops those above the limit before they cost anything."""
 
+    def __init__(self, handler: Handler, most: int, refuse: Refuse, idle: float) -> None:
+        self._options = {
+            "keepalive_timeout": idle,
+            "access_log": None,
+            "auto_decompress": False,
+            "lingering_time": LINGER_SECONDS,
+            "logger": _QuietLogger(log, {}),
+        }
+        super().__init__(handler)
+        self.refuse = refuse
+        self._most = most
+        self._open: set[RequestHandler] = set()
+
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._options)  # type: ignore[arg-type]
+
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        self._open.add(handler)
+        if len(self._open) > self._most:
             transport.abort()
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._open.discard(handler)
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
@@ -76,11 +144,12 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class Listener:
-    """Serves one handler on one address."""
+    """Serves one handler on one address. ``refuse`` makes the answer to what the handler never gets to see."""
 
-    def __init__(self, handler: Handler, idle: float = IDLE_SECONDS) -> None:
+    def __init__(self, handler: Handler, limits: Limits = LIMITS, refuse: Refuse = plain_refusal) -> None:
         self._handler = handler
-        self._idle = idle
+        self._limits = limits
+        self._refuse = refuse
         self._server: web.Server | None = None
         self._sockets: asyncio.Server | None = None
         self._path: Path | None = None
@@ -93,17 +162,13 @@ class Listener:
         except Exception:
             # The edge of the program: whatever went wrong is ours, is logged once, and the client learns no details.
             log.exception("request handler failed", extra={"path": request.path})
-            return web.Response(status=500, text="internal error\n")
+            if request.writer.output_size > 0:
+                raise ConnectionResetError("the answer had already begun") from None
+            return self._refuse(500, "The request failed; the log says why.")
 
     def _make(self) -> web.Server:
-        return _Server(
-            self._answer,
-            keepalive_timeout=self._idle,
-            access_log=None,
-            auto_decompress=False,
-            lingering_time=1.0,
-            logger=_QuietLogger(log, {}),
-        )
+        most = min(self._limits.connections, _open_files(self._limits.connections + OTHER_FILES) - OTHER_FILES)
+        return _Server(self._answer, most, self._refuse, self._limits.idle)
 
     async def open(self, host: str, port: int) -> int:
         """Listen on TCP; returns the port (the one the system chose, for 0). OSError when it is taken."""
@@ -119,15 +184,29 @@ class Listener:
         self._sockets = await asyncio.get_running_loop().create_unix_server(self._server, sock=bound)
         self._path = path
 
-    async def close(self) -> None:
-        """Stop listening, give running requests a moment, close every connection."""
+    def stop_accepting(self) -> None:
+        """Let nobody new in; who is in stays."""
         if self._sockets is not None:
             self._sockets.close()
+
+    async def close(self) -> None:
+        """Stop listening, give running requests a moment, close every connection."""
+        self.stop_accepting()
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(CLOSE_SECONDS)
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _open_files(wanted: int) -> int:
+    """How many files this process may open, after asking the system for as many as are wanted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= more:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+    return more
 
 
 def _bind(path: Path) -> socket.socket:

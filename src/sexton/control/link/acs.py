@@ -2,24 +2,28 @@
 
 A connection starts with everything its instance should know, then a manifest so that the agent can name tasks that
 should no longer be there, then each change as it becomes durable. Nothing is remembered between connections: records
-in, payloads out. The newest connection of an instance is the one that counts; an older one is closed.
+in, payloads out. The newest connection of an instance is the one that counts; an older one is closed, and so is that
+of an instance that is deregistered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
 
-from aiohttp import WSMsgType, web
+import msgspec
+from aiohttp import web
 
 from sexton.cloud.sigv4_verify import Verifier
 from sexton.control.context import Call, Context
 from sexton.control.link.delivery import RESEND_AFTER, Delivery
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
+from sexton.control.link.socket import AgentSocket, Gone
 from sexton.control.ops import instances
-from sexton.control.records import Entry, TaskRecord
+from sexton.control.records import Entry, InstanceRecord, TaskRecord
 from sexton.core import names, render
 from sexton.kit.supervise import Nursery
 from sexton.wire import acs, acs_task
@@ -36,12 +40,17 @@ MISSED_HEARTBEATS = 3
 class Session:
     """One connection."""
 
-    def __init__(self, peer: Peer, socket: web.WebSocketResponse) -> None:
+    def __init__(self, peer: Peer, socket: AgentSocket) -> None:
         self.peer = peer
-        self.socket = socket
         self.delivery = Delivery()
         self.changed = asyncio.Event()
         self.missed = 0
+        self._socket = socket
+        self.frames = socket.frames
+        self.close = socket.close
+
+    async def say(self, message: msgspec.Struct) -> None:
+        await self._socket.say(acs.encode(message))
 
 
 class AcsLink:
@@ -51,13 +60,24 @@ class AcsLink:
         self._context = context
         self._verifier = verifier
         self._sessions: dict[str, Session] = {}
+        self._closings = Nursery("acs-closings")
         context.records.tasks.listen(self._on_task)
+        context.records.instances.listen(self._on_instance)
 
     async def start(self) -> None:
         """Nobody is connected to a control plane that has just started, whatever its records say."""
-        for entry in list(self._context.records.instances.all()):
-            if entry.value.instance.agent_connected:
-                await self._mark(entry.value.region, entry.value.cluster, entry.value.arn, connected=False)
+        known = [entry.value for entry in self._context.records.instances.all()]
+        await asyncio.gather(
+            *(self._show_presence(one.region, one.cluster, one.arn) for one in known if one.instance.agent_connected)
+        )
+
+    def _on_instance(
+        self, _key: str, before: Entry[InstanceRecord] | None, after: Entry[InstanceRecord] | None
+    ) -> None:
+        """A deregistered instance has nothing to say or hear any more; its agent learns why when it calls again."""
+        session = self._sessions.get(before.value.arn) if before and not after else None
+        if session is not None:
+            self._closings.start("deregistered", session.close("the container instance is inactive"))
 
     def _on_task(self, _key: str, before: Entry[TaskRecord] | None, after: Entry[TaskRecord] | None) -> None:
         entry = after or before
@@ -78,35 +98,46 @@ class AcsLink:
         session = Session(peer, socket)
         older = self._sessions.get(peer.instance_arn)
         self._sessions[peer.instance_arn] = session
-        if older is not None:
-            await older.socket.close(code=1001, message=b"a newer connection took over")
         log.info("agent connected", extra={"instance": peer.instance_arn})
-        nursery = Nursery(f"acs-{peer.instance_id}")
+        # A failure of one half ends the connection, so that the agent comes again and begins anew.
+        nursery = Nursery(f"acs-{peer.instance_id}", lambda *_: socket.abort())
         try:
-            await self._mark(peer.call.region, peer.cluster, peer.instance_arn, connected=True)
+            if older is not None:
+                nursery.start("older", older.close("a newer connection took over"))
+            await self._show_presence(peer.call.region, peer.cluster, peer.instance_arn)
             nursery.start("deliver", self._deliver(session))
             nursery.start("heartbeat", self._heartbeat(session))
             await self._listen(session)
+        except Gone:
+            pass  # as good an end as any
         finally:
             await nursery.close()
             if self._sessions.get(peer.instance_arn) is session:
                 del self._sessions[peer.instance_arn]
-                log.info("agent disconnected", extra={"instance": peer.instance_arn, "code": socket.close_code})
-                await self._mark(peer.call.region, peer.cluster, peer.instance_arn, connected=False)
-        return socket
+                log.info(
+                    "agent disconnected", extra={"instance": peer.instance_arn, "code": socket.response.close_code}
+                )
+                await self._show_presence(peer.call.region, peer.cluster, peer.instance_arn)
+        return socket.response
 
     async def close(self) -> None:
         """Tell every agent to come back later."""
         sessions = list(self._sessions.values())
         self._sessions.clear()  # what follows is no disconnection worth a record: the process is leaving
-        await asyncio.gather(
-            *(one.socket.close(code=1001, message=b"control plane is stopping") for one in sessions),
-            return_exceptions=True,
-        )
+        await asyncio.gather(*(one.close("control plane is stopping") for one in sessions), return_exceptions=True)
+        await self._closings.close()
 
-    async def _mark(self, region: str, cluster: str, arn: str, *, connected: bool) -> None:
+    async def _show_presence(self, region: str, cluster: str, arn: str) -> None:
+        """Bring an instance's record in line with whether its agent is here, however often that changes meanwhile.
+
+        Whoever writes looks again afterwards: a connection that came while an end was being written is not lost.
+        """
         call = Call(region, "", time.time())
-        await instances.change(self._context, call, cluster, arn, agent_connected=connected)
+        while True:
+            here = arn in self._sessions
+            entry = await instances.change(self._context, call, cluster, arn, agent_connected=here)
+            if entry is None or here == (arn in self._sessions):
+                return
 
     def _wishes(self, session: Session) -> list[tuple[str, str]]:
         return [
@@ -116,6 +147,10 @@ class AcsLink:
         ]
 
     async def _deliver(self, session: Session) -> None:
+        with contextlib.suppress(Gone):  # the listening half ends by itself
+            await self._send_all(session)
+
+    async def _send_all(self, session: Session) -> None:
         first = True
         while True:
             session.changed.clear()
@@ -156,7 +191,7 @@ class AcsLink:
             seq_num=2 * sequence,
             tasks=tuple(payloads),
         )
-        await session.socket.send_str(acs.encode(message).decode())
+        await session.say(message)
 
     def _payload(self, record: TaskRecord) -> acs_task.Task:
         definition = self._context.records.definition_of(record)
@@ -179,25 +214,23 @@ class AcsLink:
             timeline=2 * self._context.records.revision + 1,
             tasks=tasks,
         )
-        await session.socket.send_str(acs.encode(manifest).decode())
+        await session.say(manifest)
 
     def _cluster_arn(self, session: Session) -> str:
         return names.cluster_arn(self._context.place(session.peer.call), session.peer.cluster)
 
     async def _heartbeat(self, session: Session) -> None:
-        while session.missed < MISSED_HEARTBEATS:
-            message = acs.HeartbeatMessage(healthy=True, message_id=self._context.new_id())
-            await session.socket.send_str(acs.encode(message).decode())
-            session.missed += 1
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-        await session.socket.close(code=1001, message=b"no heartbeat")
+        with contextlib.suppress(Gone):
+            while session.missed < MISSED_HEARTBEATS:
+                await session.say(acs.HeartbeatMessage(healthy=True, message_id=self._context.new_id()))
+                session.missed += 1
+                await asyncio.sleep(HEARTBEAT_SECONDS)
+            await session.close("no heartbeat")
 
     async def _listen(self, session: Session) -> None:
-        async for frame in session.socket:
-            if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-                break
+        async for frame in session.frames():
             try:
-                message = acs.decode(frame.data)
+                message = acs.decode(frame)
             except WireError as error:
                 log.warning("frame not understood", extra={"instance": session.peer.instance_arn, "reason": str(error)})
                 continue
@@ -224,7 +257,7 @@ class AcsLink:
                 answer = acs.TaskStopVerificationAck(
                     message_id=message_id, generated_at=int(time.time() * 1000), stop_tasks=confirmed
                 )
-                await session.socket.send_str(acs.encode(answer).decode())
+                await session.say(answer)
             case _:
                 pass  # acknowledgements of credentials and whatever newer agents say need no answer
 

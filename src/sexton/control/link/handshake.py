@@ -5,7 +5,6 @@ A refusal is a small JSON body whose type decides what the agent does next, so e
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import NamedTuple
 
@@ -13,11 +12,11 @@ from aiohttp import web
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control.context import Call, Context
+from sexton.control.link.socket import AgentSocket, NoUpgrade
 from sexton.control.ops import instances
 from sexton.core import names
+from sexton.wire.errors import EcsError
 from sexton.wire.refusal import Refusal, encode_refusal
-
-log = logging.getLogger(__name__)
 
 
 class Peer(NamedTuple):
@@ -56,7 +55,10 @@ def admit(
     entry = context.records.clusters.get(call.region, cluster) if cluster else None
     if cluster is None or entry is None or entry.value.cluster.status != "ACTIVE":
         raise Refused(400, "InvalidClusterException", "Cluster not found.")
-    instance = instances.find(context, call, cluster, request.query.get(instance_field))
+    try:
+        instance = instances.find(context, call, cluster, request.query.get(instance_field))
+    except EcsError as error:
+        raise Refused(400, "InvalidInstanceException", error.message) from None
     if instance is None:
         raise Refused(400, "InactiveInstanceException", "The container instance is not registered; it is inactive.")
     attributes = {one.name for one in instance.value.instance.attributes or ()}
@@ -69,14 +71,9 @@ def admit(
     )
 
 
-# A frame larger than any telemetry page is not one.
-MOST_FRAME = 2 << 20
-
-
-async def open_socket(request: web.BaseRequest) -> web.WebSocketResponse:
+async def open_socket(request: web.BaseRequest, ping_seconds: float | None = None) -> AgentSocket:
     """Answer the upgrade. Raises Refused when the request is no websocket upgrade."""
-    socket = web.WebSocketResponse(max_msg_size=MOST_FRAME, compress=False, timeout=2.0)
-    if not socket.can_prepare(request):
-        raise Refused(400, "BadRequestException", "This path takes websocket connections only.")
-    await socket.prepare(request)
-    return socket
+    try:
+        return await AgentSocket.open(request, ping_seconds)
+    except NoUpgrade:
+        raise Refused(400, "BadRequestException", "This path takes websocket connections only.") from None

@@ -7,18 +7,21 @@ acknowledged and let go; the instance's own status is kept in its record, where 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
 
 import msgspec
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control.context import Context
 from sexton.control.link.acs import HEARTBEAT_SECONDS
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
+from sexton.control.link.socket import AgentSocket, Gone
 from sexton.control.ops import instances
+from sexton.control.records import Entry, InstanceRecord
 from sexton.kit.supervise import Nursery
 from sexton.wire import ecs, tcs
 from sexton.wire.errors import WireError
@@ -26,6 +29,8 @@ from sexton.wire.tcs_frame import split_frame
 
 log = logging.getLogger(__name__)
 
+# Agents check two or three things; a record must not grow with what one claims to check.
+MOST_CHECKS = 16
 # The agents' spelling of what they check, and the API's.
 _CHECKS = {"ContainerRuntime": "CONTAINER_RUNTIME"}
 
@@ -36,41 +41,53 @@ class TcsLink:
     def __init__(self, context: Context, verifier: Verifier) -> None:
         self._context = context
         self._verifier = verifier
-        self._sockets: set[web.WebSocketResponse] = set()
+        self._sockets: dict[AgentSocket, str] = {}  # whose each is
+        self._closings = Nursery("tcs-closings")
+        context.records.instances.listen(self._on_instance)
+
+    def _on_instance(
+        self, _key: str, before: Entry[InstanceRecord] | None, after: Entry[InstanceRecord] | None
+    ) -> None:
+        if before is None or after is not None:
+            return
+        for socket, arn in self._sockets.items():
+            if arn == before.value.arn:
+                self._closings.start("deregistered", socket.close("the container instance is inactive"))
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of the TCS path."""
         try:
             peer = admit(self._context, self._verifier, request, "cluster", "containerInstance")
-            socket = await open_socket(request)
+            # Agents say nothing here for minutes when their metrics are switched off; a ping tells who is gone.
+            socket = await open_socket(request, ping_seconds=HEARTBEAT_SECONDS)
         except Refused as refusal:
             log.info("agent refused", extra={"channel": "tcs", "reason": str(refusal)})
             return refusal.response
-        self._sockets.add(socket)
+        self._sockets[socket] = peer.instance_arn
         nursery = Nursery(f"tcs-{peer.instance_id}")
         nursery.start("heartbeat", self._heartbeat(socket))
         path, _, query = request.raw_path.partition("?")
         try:
-            async for frame in socket:
-                if frame.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-                    break
-                data = frame.data.encode() if isinstance(frame.data, str) else frame.data
-                await socket.send_str(tcs.encode(await self._take(peer, path, query, data)).decode())
+            async for frame in socket.frames():
+                await socket.say(tcs.encode(await self._take(peer, path, query, frame)))
+        except Gone:
+            pass  # as good an end as any
         finally:
-            self._sockets.discard(socket)
+            self._sockets.pop(socket, None)
             await nursery.close()
-        return socket
+        return socket.response
 
     async def close(self) -> None:
-        await asyncio.gather(
-            *(socket.close(code=1001, message=b"control plane is stopping") for socket in list(self._sockets)),
-            return_exceptions=True,
-        )
+        sockets = list(self._sockets)
+        self._sockets.clear()
+        await asyncio.gather(*(one.close("control plane is stopping") for one in sockets), return_exceptions=True)
+        await self._closings.close()
 
-    async def _heartbeat(self, socket: web.WebSocketResponse) -> None:
-        while True:
-            await socket.send_str(tcs.encode(tcs.HeartbeatMessage(healthy=True)).decode())
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+    async def _heartbeat(self, socket: AgentSocket) -> None:
+        with contextlib.suppress(Gone):  # the listening half ends by itself
+            while True:
+                await socket.say(tcs.encode(tcs.HeartbeatMessage(healthy=True)))
+                await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _take(self, peer: Peer, path: str, query: str, frame: bytes) -> msgspec.Struct:
         """The answer to one frame."""
@@ -101,7 +118,7 @@ class TcsLink:
                 status_reason=one.status_reason,
                 last_status_change=one.last_status_change,
             )
-            for one in statuses
+            for one in statuses[:MOST_CHECKS]
         )
         words = {one.status for one in details}
         overall = next((word for word in ("IMPAIRED", "INSUFFICIENT_DATA", "INITIALIZING") if word in words), "OK")

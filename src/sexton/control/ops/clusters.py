@@ -16,6 +16,7 @@ from sexton.control.context import (
     active_cluster,
     busy,
     cluster_name,
+    invalid,
     page,
 )
 from sexton.control.records import ClusterRecord, Entry
@@ -23,16 +24,14 @@ from sexton.core import names
 from sexton.wire import ecs
 from sexton.wire.errors import ClusterContainsContainerInstancesException, ClusterContainsTasksException
 
+MOST_DESCRIBED = 100
+
 
 def counted(context: Context, entry: Entry[ClusterRecord], *, tags: bool = False, settings: bool = True) -> ecs.Cluster:
     """The cluster with its counts."""
     record = entry.value
     instances = context.records.instances.group(f"{record.region}/{record.name}")
-    running = pending = 0
-    for instance in instances:
-        for one in context.records.tasks.group(instance.value.arn):
-            running += one.value.task.last_status == "RUNNING"
-            pending += one.value.task.last_status == "PENDING"
+    running, pending = context.usage.total(one.value.arn for one in instances)
     return msgspec.structs.replace(
         record.cluster,
         registered_container_instances_count=len(instances),
@@ -64,6 +63,7 @@ async def create(context: Context, call: Call, request: ecs.CreateClusterRequest
         )
         table = context.records.clusters
         record = ClusterRecord(region=call.region, cluster=cluster)
+        # A conflict means that somebody else made it: the next turn finds it.
         await context.records.commit(
             [context.records.unchanged(table, entry, call.region, name)],
             [context.records.put(table, record, call.region, name)],
@@ -88,10 +88,11 @@ async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest
         if any(not one.value.stopped for _, one in context.records.tasks.under(call.region, name)):
             raise ClusterContainsTasksException("The Cluster cannot be deleted while Tasks are active.")
         inactive = msgspec.structs.replace(entry.value.cluster, status="INACTIVE")
+        ended = msgspec.structs.replace(entry.value, cluster=inactive, ended_at=call.now)
         table = context.records.clusters
         result = await context.records.commit(
             [context.records.unchanged(table, entry, call.region, name)],
-            [context.records.put(table, msgspec.structs.replace(entry.value, cluster=inactive), call.region, name)],
+            [context.records.put(table, ended, call.region, name)],
         )
         after = table.get(call.region, name)
         if result.succeeded and after is not None:
@@ -101,6 +102,8 @@ async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest
 
 async def describe(context: Context, call: Call, request: ecs.DescribeClustersRequest) -> ecs.DescribeClustersResponse:
     include = set(request.include or ())
+    if len(request.clusters or ()) > MOST_DESCRIBED:
+        raise invalid(f"Clusters cannot have more than {MOST_DESCRIBED} entries.")
     found, failures = [], []
     for given in request.clusters or (names.DEFAULT_CLUSTER,):
         name = names.parse_cluster(given)
@@ -114,9 +117,7 @@ async def describe(context: Context, call: Call, request: ecs.DescribeClustersRe
 
 
 async def listing(context: Context, call: Call, request: ecs.ListClustersRequest) -> ecs.ListClustersResponse:
-    keys = sorted(
-        key for key, one in context.records.clusters.under(call.region) if one.value.cluster.status == "ACTIVE"
-    )
+    keys = [key for key, one in context.records.clusters.under(call.region) if one.value.cluster.status == "ACTIVE"]
     chosen, token = page(keys, request.next_token, request.max_results)
     rows = (context.records.clusters.get(key) for key in chosen)
     arns = tuple(row.value.cluster.cluster_arn or "" for row in rows if row)

@@ -7,6 +7,9 @@ marked stopped, and its agent is told that it is inactive when it calls again.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+
 import msgspec
 
 from sexton.control.context import (
@@ -19,6 +22,7 @@ from sexton.control.context import (
     client_error,
     invalid,
     page,
+    same_cluster,
 )
 from sexton.control.records import Entry, InstanceRecord, TaskRecord
 from sexton.core import lifecycle, names, resources
@@ -26,6 +30,7 @@ from sexton.core.lifecycle import StopCode
 from sexton.wire import ecs
 
 MOST_DESCRIBED = 100
+MOST_UPDATED = 10
 # What the real service adds by itself; there is one zone on one machine.
 ZONE_ATTRIBUTE = "ecs.availability-zone"
 
@@ -35,18 +40,12 @@ def shown(
 ) -> ecs.ContainerInstance:
     """The instance as the API shows it."""
     record = entry.value
-    running = pending = 0
-    demands = []
-    for one in context.records.tasks.group(record.arn):
-        if not one.value.stopped:
-            demands.append(one.value.demand)
-            running += one.value.task.last_status == "RUNNING"
-            pending += one.value.task.last_status != "RUNNING"
+    used = context.usage.of(record.arn)
     return msgspec.structs.replace(
         record.instance,
-        remaining_resources=resources.remaining(record.instance.registered_resources or (), resources.total(demands)),
-        running_tasks_count=running,
-        pending_tasks_count=pending,
+        remaining_resources=resources.remaining(record.instance.registered_resources or (), used.resources),
+        running_tasks_count=used.running,
+        pending_tasks_count=used.pending,
         tags=record.instance.tags or () if tags else (),
         health_status=record.instance.health_status if health else None,
     )
@@ -54,24 +53,27 @@ def shown(
 
 def find(context: Context, call: Call, cluster: str, text: str | None) -> Entry[InstanceRecord] | None:
     member = names.parse_instance(text or "")
-    if member is None or member.cluster not in ("", cluster):
+    if member is None:
         return None
+    same_cluster(member.cluster, cluster)
     return context.records.instances.get(call.region, cluster, member.id)
 
 
 async def register(
     context: Context, call: Call, request: ecs.RegisterContainerInstanceRequest
 ) -> ecs.RegisterContainerInstanceResponse:
-    cluster = active_cluster(context, call, request.cluster).value.name
     records = context.records
-    instance_id = context.new_id()
-    before: Entry[InstanceRecord] | None = None
     for _ in range(CONFLICT_TRIES):
+        home = active_cluster(context, call, request.cluster)
+        cluster = home.value.name
         if request.container_instance_arn:
             before = find(context, call, cluster, request.container_instance_arn)
             if before is None:
                 raise client_error("The specified container instance is not registered in this cluster; register anew.")
             instance_id = names.last_part(before.value.arn)
+        else:
+            instance_id = _instance_id(context, call, cluster, request.client_token)
+            before = records.instances.get(call.region, cluster, instance_id)
         place = context.place(call)
         instance = ecs.ContainerInstance(
             container_instance_arn=names.instance_arn(place, cluster, instance_id),
@@ -88,13 +90,23 @@ async def register(
         )
         record = InstanceRecord(region=call.region, cluster=cluster, instance=instance)
         where = (call.region, cluster, instance_id)
-        result = await records.commit(
-            [records.unchanged(records.instances, before, *where)], [records.put(records.instances, record, *where)]
-        )
+        # The cluster is part of the condition, so that none is deleted while an instance comes in.
+        unchanged = [
+            records.unchanged(records.clusters, home, call.region, cluster),
+            records.unchanged(records.instances, before, *where),
+        ]
+        result = await records.commit(unchanged, [records.put(records.instances, record, *where)])
         entry = records.instances.get(*where)
         if result.succeeded and entry is not None:
             return ecs.RegisterContainerInstanceResponse(container_instance=shown(context, entry, tags=True))
-    raise busy(f"container instance {instance_id}")
+    raise busy(f"cluster {request.cluster}")
+
+
+def _instance_id(context: Context, call: Call, cluster: str, token: str | None) -> str:
+    """A new id; from a client token always the same, so that a registration sent again makes no second instance."""
+    if not token:
+        return context.new_id()
+    return hashlib.sha256(f"{call.region}\n{cluster}\n{token}".encode()).hexdigest()[:32]
 
 
 def _attributes(
@@ -130,26 +142,51 @@ async def deregister(
         entry = find(context, call, cluster, request.container_instance)
         if entry is None:
             raise invalid("The referenced container instance was not found.")
-        left = [one for one in records.tasks.group(entry.value.arn) if not one.value.stopped]
-        if left and not request.force:
+        if records.tasks.group(entry.value.arn) and not request.force:
             raise invalid("Found running tasks on the instance.")
         where = (call.region, cluster, names.last_part(entry.value.arn))
-        compares = [records.unchanged(records.instances, entry, *where)]
-        writes: list[object] = [records.delete(records.instances, *where)]
-        for one in left:
-            key = (one.value.region, one.value.cluster, one.value.id)
-            compares.append(records.unchanged(records.tasks, one, *key))
-            writes.append(records.put(records.tasks, _abandoned(one.value, call.now), *key))
-        result = await records.commit(compares, writes)  # type: ignore[arg-type]
+        result = await records.commit(
+            [records.unchanged(records.instances, entry, *where)], [records.delete(records.instances, *where)]
+        )
         if result.succeeded:
-            instance = msgspec.structs.replace(shown(context, entry), status="INACTIVE", agent_connected=False)
-            return ecs.DeregisterContainerInstanceResponse(container_instance=instance)
+            left = shown(context, entry)
+            await abandon(context, call.now)
+            return ecs.DeregisterContainerInstanceResponse(
+                container_instance=msgspec.structs.replace(left, status="INACTIVE", agent_connected=False)
+            )
     raise busy(f"container instance {request.container_instance}")
 
 
-def _abandoned(record: TaskRecord, now: float) -> TaskRecord:
-    task = lifecycle.stop(record.task, StopCode.USER, "Container instance deregistered forcibly by user.", now)
-    return msgspec.structs.replace(record, task=lifecycle.never_started(task, now))
+async def abandon(context: Context, now: float) -> int:
+    """End every task whose container instance is gone, since nobody is left to report its end; returns how many.
+
+    Placement never writes a task onto an instance that is gone, so this finds all there will ever be. It is repeated
+    by retention, should the process die between the removal of an instance and this.
+    """
+    records = context.records
+    done = 0
+    while orphans := _orphans(context):
+        ends = []
+        for entry in orphans:
+            record = entry.value
+            task = lifecycle.stop(record.task, StopCode.USER, "Container instance deregistered forcibly by user.", now)
+            ended = msgspec.structs.replace(record, task=lifecycle.never_started(task, now))
+            where = (record.region, record.cluster, record.id)
+            unchanged = records.unchanged(records.tasks, entry, *where)
+            ends.append(records.commit([unchanged], [records.put(records.tasks, ended, *where)]))
+        # One that conflicts has just been reported about by its agent; it is looked at again.
+        done += sum(one.succeeded for one in await asyncio.gather(*ends))
+    return done
+
+
+def _orphans(context: Context) -> list[Entry[TaskRecord]]:
+    found = []
+    for arn in context.records.tasks.groups():
+        present = context.records.tasks.group(arn)
+        record = present[0].value
+        if context.records.instances.get(record.region, record.cluster, names.last_part(arn)) is None:
+            found += present
+    return found
 
 
 async def describe(
@@ -197,8 +234,11 @@ async def update_state(
     cluster = active_cluster(context, call, request.cluster).value.name
     if request.status not in ("ACTIVE", "DRAINING"):
         raise invalid("Container instance status must be ACTIVE or DRAINING.")
+    given = request.container_instances or ()
+    if not 1 <= len(given) <= MOST_UPDATED:
+        raise invalid(f"Container instances must be between 1 and {MOST_UPDATED}.")
     changed, failures = [], []
-    for text in request.container_instances or ():
+    for text in given:
         entry = await change(context, call, cluster, text, status=request.status)
         if entry is None:
             failures.append(ecs.Failure(arn=text, reason="MISSING"))

@@ -1,22 +1,28 @@
 """Task definitions: families of numbered revisions.
 
-A revision never changes after it is registered, except that deregistering makes it INACTIVE. Numbers are handed out
-by one record per family, so two registrations at the same instant get two numbers and no number is used twice.
+A revision never changes after it is registered, except that deregistering makes it INACTIVE. A registration is
+written on the condition that its number is free, so two at the same instant get two numbers.
 """
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
-from sexton.control.context import CONFLICT_TRIES, Call, Context, Operation, busy, client_error, invalid, page
-from sexton.control.records import DefinitionRecord, Entry, FamilyRecord, revision_key
+from sexton.control.context import (
+    CONFLICT_TRIES,
+    Call,
+    Context,
+    Operation,
+    busy,
+    client_error,
+    invalid,
+    page,
+    page_end,
+    page_token,
+)
+from sexton.control.records import DefinitionRecord, Entry, revision_key
 from sexton.core import capabilities, definition, names
 from sexton.wire import ecs
-
-# Registrations of one family in this process queue here instead of colliding in the store.
-_family_locks: dict[tuple[int, str, str], asyncio.Lock] = {}
 
 
 def find(context: Context, call: Call, given: str | None) -> Entry[DefinitionRecord] | None:
@@ -24,14 +30,8 @@ def find(context: Context, call: Call, given: str | None) -> Entry[DefinitionRec
     name = names.parse_definition(given or "")
     if name is None:
         return None
-    if name.revision:
-        return context.records.definitions.get(call.region, name.family, revision_key(name.revision))
-    family = context.records.families.get(call.region, name.family)
-    for revision in range(family.value.latest if family else 0, 0, -1):
-        entry = context.records.definitions.get(call.region, name.family, revision_key(revision))
-        if entry is not None and entry.value.definition.status == "ACTIVE":
-            return entry
-    return None
+    revision = name.revision or context.revisions.newest_active(call.region, name.family)
+    return context.records.definitions.get(call.region, name.family, revision_key(revision))
 
 
 def active(context: Context, call: Call, given: str | None) -> DefinitionRecord:
@@ -50,16 +50,7 @@ async def register(
     problem = definition.check(request)
     if problem:
         raise client_error(problem)
-    family = request.family or ""
-    lock_key = (id(context.records), call.region, family)
-    lock = _family_locks.setdefault(lock_key, asyncio.Lock())
-    try:
-        async with lock:
-            record = await _append(context, call, request, family)
-    finally:
-        # Nobody can be between setdefault and acquire here: both happen without giving up the loop.
-        if not lock.locked() and _family_locks.get(lock_key) is lock:
-            del _family_locks[lock_key]
+    record = await _append(context, call, request, request.family or "")
     return ecs.RegisterTaskDefinitionResponse(task_definition=record.definition, tags=record.tags or None)
 
 
@@ -67,24 +58,27 @@ async def _append(
     context: Context, call: Call, request: ecs.RegisterTaskDefinitionRequest, family: str
 ) -> DefinitionRecord:
     records = context.records
+    containers = tuple(map(definition.normalise, request.container_definitions or ()))
     for _ in range(CONFLICT_TRIES):
-        counter = records.families.get(call.region, family)
-        revision = counter.value.latest + 1 if counter else 1
-        record = DefinitionRecord(definition=_build(context, call, request, revision), tags=request.tags or ())
-        result = await records.commit(
-            [records.unchanged(records.families, counter, call.region, family)],
-            [
-                records.put(records.families, FamilyRecord(latest=revision), call.region, family),
-                records.put(records.definitions, record, call.region, family, revision_key(revision)),
-            ],
-        )
+        with context.revisions.next(call.region, family) as revision:
+            made = _build(context, call, request, containers, revision)
+            record = DefinitionRecord(definition=made, tags=request.tags or ())
+            where = (call.region, family, revision_key(revision))
+            result = await records.commit(
+                [records.unchanged(records.definitions, None, *where)],
+                [records.put(records.definitions, record, *where)],
+            )
         if result.succeeded:
             return record
     raise busy(f"task definition family {family}")
 
 
 def _build(
-    context: Context, call: Call, request: ecs.RegisterTaskDefinitionRequest, revision: int
+    context: Context,
+    call: Call,
+    request: ecs.RegisterTaskDefinitionRequest,
+    containers: tuple[ecs.ContainerDefinition, ...],
+    revision: int,
 ) -> ecs.TaskDefinition:
     place = context.place(call)
     return ecs.TaskDefinition(
@@ -92,7 +86,7 @@ def _build(
         family=request.family,
         revision=revision,
         status="ACTIVE",
-        container_definitions=tuple(map(definition.normalise, request.container_definitions or ())),
+        container_definitions=containers,
         task_role_arn=request.task_role_arn,
         execution_role_arn=request.execution_role_arn,
         network_mode=request.network_mode,
@@ -156,9 +150,7 @@ async def listing(
     status = request.status or "ACTIVE"
     prefix = request.family_prefix
     where = (call.region, prefix) if prefix else (call.region,)
-    keys = sorted(
-        key for key, one in context.records.definitions.under(*where) if one.value.definition.status == status
-    )
+    keys = [key for key, one in context.records.definitions.under(*where) if one.value.definition.status == status]
     # Newest first turns each family's revisions round, and the families with them, as ECS does.
     if request.sort == "DESC":
         keys.reverse()
@@ -173,30 +165,17 @@ async def listing(
 def _page_backwards(keys: list[str], token: str | None, size: int | None) -> tuple[list[str], str | None]:
     limit = size if size and 0 < size <= 100 else 100
     if token:
-        try:
-            before = bytes.fromhex(token).decode()
-        except ValueError:
-            raise invalid("Invalid token.") from None
+        before = page_end(token)
         keys = [key for key in keys if key < before]
     chosen = keys[:limit]
-    return chosen, chosen[-1].encode().hex() if len(keys) > limit else None
+    return chosen, page_token(chosen[-1]) if len(keys) > limit else None
 
 
 async def families(
     context: Context, call: Call, request: ecs.ListTaskDefinitionFamiliesRequest
 ) -> ecs.ListTaskDefinitionFamiliesResponse:
-    status = request.status or "ACTIVE"
-    found = set()
-    prefix = request.family_prefix or ""
-    active_families = set()
-    for key, one in context.records.definitions.under(call.region):
-        family = key.split("/")[1]
-        if family.startswith(prefix):
-            found.add(family)
-            if one.value.definition.status == "ACTIVE":
-                active_families.add(family)
-    chosen = {"ACTIVE": active_families, "INACTIVE": found - active_families}.get(status, found)
-    listed, token = page(sorted(chosen), request.next_token, request.max_results)
+    found = context.revisions.families(call.region, request.family_prefix or "", request.status or "ACTIVE")
+    listed, token = page(found, request.next_token, request.max_results)
     return ecs.ListTaskDefinitionFamiliesResponse(families=tuple(listed), next_token=token)
 
 

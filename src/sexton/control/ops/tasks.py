@@ -8,10 +8,11 @@ reason why it could not take the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from sexton.control import tokens
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -22,60 +23,118 @@ from sexton.control.context import (
     client_error,
     invalid,
     page,
+    same_cluster,
     unsupported,
 )
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, Entry, TaskRecord
+from sexton.control.scheduler import choose
 from sexton.core import lifecycle, names, render
+from sexton.core.definition import LEAST_MEMORY
 from sexton.core.lifecycle import StopCode
 from sexton.core.placement import Refusal
-from sexton.core.resources import Resources, demand_of
+from sexton.core.resources import Resources, demand_of, number
+from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
+from sexton.wire.errors import ServiceNotFoundException
 
 MOST_TASKS_PER_CALL = 10
 MOST_DESCRIBED = 100
+# What a host must offer for a task with a role of its own; a role given as an override needs it as well.
+TASK_ROLE_ATTRIBUTE = "com.amazonaws.ecs.capability.task-iam-role"
+
+
+class _Order(NamedTuple):
+    """One request to run tasks, understood and found sound."""
+
+    cluster: str
+    definition: DefinitionRecord
+    overrides: ecs.TaskOverride
+    demand: Resources
+    needs: frozenset[str]
+    request: ecs.RunTaskRequest | ecs.StartTaskRequest
 
 
 async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.RunTaskResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
-    _refuse_unserved(request)
-    count = 1 if request.count is None else request.count
-    if not 1 <= count <= MOST_TASKS_PER_CALL:
-        raise invalid(f"Count must be between 1 and {MOST_TASKS_PER_CALL}.")
-    definition = taskdefs.active(context, call, request.task_definition)
-    overrides = _overrides(request.overrides, definition.definition)
-    demand = demand_of(definition.definition, overrides)
-    hosts = context.scheduler.hosts(call.region, cluster)
-    if not hosts:
-        raise invalid("No Container Instances were found in your cluster.")
-    with context.scheduler.place(hosts, demand, _needs(definition), count) as (chosen, refusals):
-        tasks = await _accept(context, call, cluster, definition, overrides, demand, chosen, request)
-    failures = tuple(_failure(one) for one in refusals)
-    return ecs.RunTaskResponse(tasks=tasks, failures=failures)
+    token = request.client_token
+    tokens.check(token)
+    table = context.records.tokens
+    for _ in range(CONFLICT_TRIES):
+        first = table.get(call.region, cluster, token) if token else None
+        repeated = tokens.repeated(context, call, cluster, first, request)
+        if repeated is not None:
+            return repeated
+        order = _understand(context, call, cluster, request)
+        count = 1 if request.count is None else request.count
+        if not 1 <= count <= MOST_TASKS_PER_CALL:
+            raise invalid(f"Count must be between 1 and {MOST_TASKS_PER_CALL}.")
+        hosts = context.scheduler.hosts(call.region, cluster)
+        if not hosts:
+            raise invalid("No Container Instances were found in your cluster.")
+        chosen, refusals = choose(hosts, order.demand, order.needs, count)
+        failures = tuple(map(_failure, refusals))
+        made = [_record(context, call, order, instance) for instance in chosen]
+        compares: list[Compare] = []
+        writes: list[Write] = []
+        if token:
+            compares.append(context.records.unchanged(table, first, call.region, cluster, token))
+            remembered = tokens.remember(call, cluster, request, [one.id for one in made], failures)
+            writes.append(context.records.put(table, remembered, call.region, cluster, token))
+        if not made or await _accept(context, made, compares, writes):
+            return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
+    raise busy(f"cluster {cluster}")
 
 
 async def start(context: Context, call: Call, request: ecs.StartTaskRequest) -> ecs.StartTaskResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
-    _refuse_unserved(request)
     given = request.container_instances or ()
     if not 1 <= len(given) <= MOST_TASKS_PER_CALL:
         raise invalid(f"Container instances must be between 1 and {MOST_TASKS_PER_CALL}.")
-    definition = taskdefs.active(context, call, request.task_definition)
-    overrides = _overrides(request.overrides, definition.definition)
-    demand = demand_of(definition.definition, overrides)
+    order = _understand(context, call, cluster, request)
     tasks: list[ecs.Task] = []
     failures: list[ecs.Failure] = []
     for text in given:
-        member = names.parse_instance(text)
-        entry = member and context.records.instances.get(call.region, member.cluster or cluster, member.id)
-        if not entry or entry.value.cluster != cluster:
-            arn = text if text.startswith("arn:") else names.instance_arn(context.place(call), cluster, text)
-            failures.append(ecs.Failure(arn=arn, reason="MISSING"))
-            continue
-        with context.scheduler.place([context.scheduler.host(entry)], demand, _needs(definition), 1) as (on, refusals):
-            tasks.extend(await _accept(context, call, cluster, definition, overrides, demand, on, request))
-        failures.extend(_failure(one) for one in refusals)
+        task, refusals = await _start_on(context, call, order, text)
+        tasks.extend(task)
+        failures.extend(refusals)
     return ecs.StartTaskResponse(tasks=tuple(tasks), failures=tuple(failures))
+
+
+async def _start_on(
+    context: Context, call: Call, order: _Order, text: str
+) -> tuple[tuple[ecs.Task, ...], tuple[ecs.Failure, ...]]:
+    """One task on the container instance of this name, or why not."""
+    for _ in range(CONFLICT_TRIES):
+        member = names.parse_instance(text)
+        entry = member and context.records.instances.get(call.region, member.cluster or order.cluster, member.id)
+        if not entry or entry.value.cluster != order.cluster:
+            arn = text if text.startswith("arn:") else names.instance_arn(context.place(call), order.cluster, text)
+            return (), (ecs.Failure(arn=arn, reason="MISSING"),)
+        chosen, refusals = choose([context.scheduler.host(entry)], order.demand, order.needs, 1)
+        made = [_record(context, call, order, instance) for instance in chosen]
+        if not made or await _accept(context, made, [], []):
+            return tuple(one.task for one in made), tuple(map(_failure, refusals))
+    raise busy(f"container instance {text}")
+
+
+def _understand(
+    context: Context, call: Call, cluster: str, request: ecs.RunTaskRequest | ecs.StartTaskRequest
+) -> _Order:
+    """What is to be run, or the API's error for what cannot be."""
+    _refuse_unserved(request)
+    definition = taskdefs.active(context, call, request.task_definition)
+    awsvpc = definition.definition.network_mode == "awsvpc"
+    if awsvpc and request.network_configuration is None:
+        raise invalid("Network Configuration must be provided when networkMode 'awsvpc' is specified.")
+    if request.network_configuration is not None and not awsvpc:
+        raise invalid("Network Configuration is not valid for the given networkMode of this task definition.")
+    overrides = _overrides(request.overrides, definition.definition)
+    demand = demand_of(definition.definition, overrides)
+    needs = {one.name or "" for one in definition.definition.requires_attributes or ()}
+    if overrides.task_role_arn:
+        needs.add(TASK_ROLE_ATTRIBUTE)
+    return _Order(cluster, definition, overrides, demand, frozenset(needs), request)
 
 
 def _refuse_unserved(request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None:
@@ -92,53 +151,58 @@ def _refuse_unserved(request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None
             raise unsupported(f"{wire_name} is not supported by this control plane yet; leave it out.")
     if getattr(request, "launch_type", None) not in (None, "EC2", "EXTERNAL"):
         raise unsupported("launchType FARGATE is not supported by this control plane yet; use EC2 or EXTERNAL.")
+    if getattr(request, "platform_version", None):
+        raise invalid("The platform version must be null when specifying an EC2 launch type.")
 
 
 def _overrides(given: ecs.TaskOverride | None, definition: ecs.TaskDefinition) -> ecs.TaskOverride:
+    if given is None:
+        return ecs.TaskOverride(container_overrides=(), inference_accelerator_overrides=())
+    for text, what in ((given.cpu, "cpu"), (given.memory, "memory")):
+        if text and not number(text):
+            raise client_error(f"Invalid '{what}' setting for task: {text}")
+    if given.inference_accelerator_overrides or given.ephemeral_storage:
+        raise unsupported("inferenceAcceleratorOverrides and ephemeralStorage overrides are not supported yet.")
     known = {one.name for one in definition.container_definitions or ()}
-    for one in (given.container_overrides if given else None) or ():
+    for one in given.container_overrides or ():
         if one.name not in known:
             raise client_error(f"Override for container named {one.name} is not a container in the TaskDefinition.")
         if one.environment_files or one.resource_requirements:
             raise unsupported("environmentFiles and resourceRequirements overrides are not supported yet.")
-    if given is None:
-        return ecs.TaskOverride(container_overrides=(), inference_accelerator_overrides=())
+        if one.cpu is not None and one.cpu < 0:
+            raise client_error(f"Invalid 'cpu' setting for container '{one.name}'.")
+        for amount in (one.memory, one.memory_reservation):
+            if amount is not None and amount < LEAST_MEMORY:
+                raise client_error(
+                    f"Invalid setting for container '{one.name}'. Memory must be at least {LEAST_MEMORY} MiB."
+                )
     return given
 
 
-def _needs(definition: DefinitionRecord) -> frozenset[str]:
-    return frozenset(one.name or "" for one in definition.definition.requires_attributes or ())
-
-
 async def _accept(
-    context: Context,
-    call: Call,
-    cluster: str,
-    definition: DefinitionRecord,
-    overrides: ecs.TaskOverride,
-    demand: Resources,
-    chosen: Sequence[str],
-    request: ecs.RunTaskRequest | ecs.StartTaskRequest,
-) -> tuple[ecs.Task, ...]:
-    """Make the records of newly placed tasks durable, all or none."""
+    context: Context, made: Sequence[TaskRecord], compares: Sequence[Compare], writes: Sequence[Write]
+) -> bool:
+    """Make newly placed tasks durable, all or none; False when what they were placed on has changed meanwhile.
+
+    The hosts count as taken from here on: nothing was waited for since they were chosen.
+    """
     records = context.records
-    made = [_record(context, call, cluster, definition, overrides, demand, instance, request) for instance in chosen]
-    if made:
-        writes = [records.put(records.tasks, one, one.region, one.cluster, one.id) for one in made]
-        await records.commit([], writes)
-    return tuple(one.task for one in made)
+    keys = [f"{one.region}/{one.cluster}/{one.id}" for one in made]
+    with context.usage.promised(list(zip(keys, made, strict=True))):
+        puts = [records.put(records.tasks, one, key) for key, one in zip(keys, made, strict=True)]
+        result = await records.commit([*_hosts_unchanged(context, made), *compares], [*puts, *writes])
+    return result.succeeded
 
 
-def _record(
-    context: Context,
-    call: Call,
-    cluster: str,
-    definition: DefinitionRecord,
-    overrides: ecs.TaskOverride,
-    demand: Resources,
-    instance: str,
-    request: ecs.RunTaskRequest | ecs.StartTaskRequest,
-) -> TaskRecord:
+def _hosts_unchanged(context: Context, made: Sequence[TaskRecord]) -> list[Compare]:
+    """No task is written onto a host that is going: whoever deregisters it would not see the task."""
+    table = context.records.instances
+    where = {(one.region, one.cluster, names.last_part(one.task.container_instance_arn or "")) for one in made}
+    return [context.records.unchanged(table, table.get(*key), *key) for key in where]
+
+
+def _record(context: Context, call: Call, order: _Order, instance: str) -> TaskRecord:
+    cluster, definition, overrides, demand, _, request = order
     place = context.place(call)
     task_id = context.new_id()
     ids = tuple(context.new_id() for _ in definition.definition.container_definitions or ())
@@ -163,7 +227,7 @@ def _record(
         launch_type=getattr(request, "launch_type", None) or "EC2",
         overrides=overrides,
         started_by=request.started_by,
-        tags=_tags(request, definition),
+        tags=_tags(order),
         version=1,
     )
     return TaskRecord(
@@ -171,10 +235,12 @@ def _record(
     )
 
 
-def _tags(request: ecs.RunTaskRequest | ecs.StartTaskRequest, definition: DefinitionRecord) -> tuple[ecs.Tag, ...]:
-    own = {tag.key: tag for tag in request.tags or ()}
-    if request.propagate_tags == "TASK_DEFINITION":
-        own = {tag.key: tag for tag in definition.tags} | own
+def _tags(order: _Order) -> tuple[ecs.Tag, ...]:
+    own = {tag.key: tag for tag in order.request.tags or ()}
+    if order.request.propagate_tags == "TASK_DEFINITION":
+        own = {tag.key: tag for tag in order.definition.tags} | own
+    if order.request.enable_ecs_managed_tags:
+        own["aws:ecs:clusterName"] = ecs.Tag(key="aws:ecs:clusterName", value=order.cluster)
     return tuple(own.values())
 
 
@@ -184,8 +250,9 @@ def _failure(refusal: Refusal) -> ecs.Failure:
 
 def find(context: Context, call: Call, cluster: str, text: str | None) -> Entry[TaskRecord] | None:
     member = names.parse_task(text or "")
-    if member is None or member.cluster not in ("", cluster):
+    if member is None:
         return None
+    same_cluster(member.cluster, cluster)
     return context.records.tasks.get(call.region, cluster, member.id)
 
 
@@ -242,13 +309,15 @@ async def describe(context: Context, call: Call, request: ecs.DescribeTasksReque
 
 async def listing(context: Context, call: Call, request: ecs.ListTasksRequest) -> ecs.ListTasksResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
+    if request.service_name:
+        raise ServiceNotFoundException("Service not found.")
     wanted = request.desired_status or "RUNNING"
     instance = ""
     if request.container_instance:
         member = names.parse_instance(request.container_instance)
         known = member and context.records.instances.get(call.region, cluster, member.id)
         if not known:
-            raise invalid("The specified container instance was not found.")
+            raise invalid("The referenced container instance was not found.")
         instance = known.value.arn
     keys = []
     for key, entry in context.records.tasks.under(call.region, cluster):
@@ -259,11 +328,10 @@ async def listing(context: Context, call: Call, request: ecs.ListTasksRequest) -
             and (not instance or task.container_instance_arn == instance)
             and (not request.family or (definition and definition.family == request.family))
             and (not request.started_by or task.started_by == request.started_by)
-            and (not request.service_name or task.group == f"service:{request.service_name}")
             and (not request.launch_type or task.launch_type == request.launch_type)
         ):
             keys.append(key)
-    chosen, token = page(sorted(keys), request.next_token, request.max_results)
+    chosen, token = page(keys, request.next_token, request.max_results)
     rows = (context.records.tasks.get(key) for key in chosen)
     return ecs.ListTasksResponse(task_arns=tuple(row.value.arn for row in rows if row), next_token=token)
 

@@ -144,7 +144,7 @@ async def _live(command: Command) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, 0)
     roles = _Roles(command, failed)
-    nursery = Nursery("daemon")
+    nursery = Nursery("daemon", lambda name, error: end(EXIT_FAILED))
 
     async def start() -> None:
         try:
@@ -175,6 +175,9 @@ def _code_of(error: BaseException) -> int:
             return EXIT_CODE
         case CannotListen() | KeysError() | StoreError():
             logger.error("cannot start", extra={"reason": str(error)})
+            return EXIT_FAILED
+        case OSError(filename=name, strerror=str(reason)) if name is not None:
+            logger.error("cannot start", extra={"reason": f"cannot use {name}: {reason}; choose another --data-dir"})
             return EXIT_FAILED
         case _:
             logger.error("failed", exc_info=error)

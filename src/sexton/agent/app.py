@@ -1,8 +1,9 @@
 """The agent's wiring: engine, identity, registration, tasks, connections. Nothing is decided here.
 
-Start order: the container engine must answer, state is loaded, this host registers, tasks of an earlier process are
-taken up, and only then the connections open. A stop leaves the tasks running for the next process, unless the agent
-was started to leave nothing behind.
+Start order: there are credentials, the state is ours and loaded, the container engine answers, this host registers,
+tasks of an earlier process are taken up, and only then the connections open. Until it is registered an agent makes
+nothing outside its data directory. A stop leaves the tasks running for the next process, unless the agent was started
+to leave nothing behind: then it first stops listening to what else it should run.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Agent:
 
     def __init__(self, options: Options, on_failure: Callable[[str, BaseException], None]) -> None:
         self._options = options
-        self._nursery = Nursery("agent", on_failure)
+        self._links = Nursery("agent", on_failure)
+        self._saving = Nursery("state", on_failure)
         self._work = Nursery("tasks", on_failure)
         self._store: Store | None = None
         self._runtime: Runtime | None = None
@@ -86,11 +88,9 @@ class Agent:
                 raise StandDown(
                     str(error), "Give the agent credentials, or disable it on hosts that are not part of a cluster"
                 ) from None
-        self._runtime = open_runtime(settings.docker_host)
+        self._checkpoint, saved = await self._load_state()
+        self._runtime = self._open_runtime()
         info = await self._wait_for_engine(self._runtime)
-        self._store = await self._open_store()
-        self._checkpoint = Checkpoint(self._store)
-        saved = await self._checkpoint.load()
         self._cgroups = _task_cgroups(settings, info)
         limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
         client = EcsClient(_endpoint(settings), settings.region, credentials, self._http)
@@ -102,8 +102,7 @@ class Agent:
             register.resources(settings, _memory_mib()),
         )
         self._open(info, client, credentials, Identity(settings.cluster, arn), list(saved.values()))
-        assert self._listener is not None
-        await self._listener.open_unix(Path(settings.data_dir) / SOCKET_FILE)
+        await self._listen()
 
     def _open(
         self,
@@ -123,7 +122,7 @@ class Agent:
             ports=PortAllocator(settings.dynamic_ports, reserved),
             cgroups=self._cgroups,
         )
-        self._nursery.start("checkpoint", self._checkpoint.run())
+        self._saving.start("checkpoint", self._checkpoint.run())
         self._engine = Engine(context, self._checkpoint, self._work)
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
@@ -140,18 +139,19 @@ class Agent:
             self._engine,
             CgroupStats(Path(settings.cgroup_path)),
         )
-        self._nursery.start("acs", session.run())
-        self._nursery.start("tcs", telemetry.run())
+        self._links.start("acs", session.run())
+        self._links.start("tcs", telemetry.run())
         self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity.instance_arn))
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""
+        await self._links.close()
         if self._options.leave_nothing and self._engine is not None:
             await self._engine.leave_nothing(LEAVE_SECONDS)
         if self._listener is not None:
             await self._listener.close()
-        await self._nursery.close()
         await self._work.close()
+        await self._saving.close()
         if self._checkpoint is not None:
             try:
                 await self._checkpoint.flush()
@@ -184,13 +184,30 @@ class Agent:
             await asyncio.sleep(delay)
         raise AssertionError("a backoff gives delays for ever")
 
-    async def _open_store(self) -> Store:
-        settings = self._options.settings
-        path = Path(settings.data_dir) / STATE_FILE
+    async def _load_state(self) -> tuple[Checkpoint, dict[str, Saved]]:
+        path = Path(self._options.settings.data_dir) / STATE_FILE
         try:
-            return await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+            self._store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+            checkpoint = Checkpoint(self._store)
+            return checkpoint, await checkpoint.load()
         except StoreError as error:
-            raise StandDown(str(error), "Mend or move the file, and start the agent again") from None
+            raise StandDown(f"this agent cannot have its state: {error}", "Then start the agent again") from None
+
+    def _open_runtime(self) -> Runtime:
+        try:
+            return open_runtime(self._options.settings.docker_host)
+        except ValueError as error:
+            raise StandDown(str(error), "Correct DOCKER_HOST and start the agent again") from None
+
+    async def _listen(self) -> None:
+        assert self._listener is not None
+        path = Path(self._options.settings.data_dir) / SOCKET_FILE
+        try:
+            await self._listener.open_unix(path)
+        except OSError as error:
+            raise StandDown(
+                f"cannot listen on {path}: {error.strerror or error}", "Choose another data directory with --data-dir"
+            ) from None
 
 
 def _endpoint(settings: Settings) -> str:

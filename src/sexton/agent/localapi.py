@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 from aiohttp import web
@@ -18,7 +18,12 @@ from sexton.agent.engine import Engine
 from sexton.agent.runner import Runner
 from sexton.agent.session import Session
 from sexton.core.names import last_part
+from sexton.core.task import KnownContainer
+from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import LogLine, NotFound, Refused, Runtime, Unavailable
+
+# How soon a reader that has hung up is noticed.
+READER_SECONDS = 1.0
 
 
 class LocalApi:
@@ -61,16 +66,38 @@ class LocalApi:
         response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
         await response.prepare(request)
         lock = asyncio.Lock()
-        async with asyncio.TaskGroup() as group:
-            for one in containers:
-                lines = self._runtime.logs(one.runtime_id, follow=follow, tail=int(tail) if tail.isdecimal() else 0)
-                group.create_task(_copy(one.name, lines, response, lock))
+        copying = Nursery("logs")
+        try:
+            copies = [
+                copying.start(one.name, _copy(one.name, self._lines(one, tail, follow=follow), response, lock))
+                for one in containers
+            ]
+            # A reader that hangs up is noticed even while the containers write nothing.
+            left = copying.start("reader", _reader_left(request))
+            await asyncio.wait({left, copying.start("all", _all(copies))}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await copying.close()
         with contextlib.suppress(ConnectionError):
             await response.write_eof()
         return response
 
+    def _lines(self, one: KnownContainer, tail: str, *, follow: bool) -> AsyncIterator[LogLine]:
+        lines = int(tail) if tail.isascii() and tail.isdigit() else 0
+        return self._runtime.logs(one.runtime_id, follow=follow, tail=lines)
 
-async def _copy(name: str, lines: Any, response: web.StreamResponse, lock: asyncio.Lock) -> None:
+
+async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
+
+
+async def _reader_left(request: web.BaseRequest) -> None:
+    while True:
+        await asyncio.sleep(READER_SECONDS)
+        if request.transport is None or request.transport.is_closing():
+            return
+
+
+async def _copy(name: str, lines: AsyncIterator[LogLine], response: web.StreamResponse, lock: asyncio.Lock) -> None:
     """One container's lines into the answer; a log that cannot be read back says why in its own place."""
     try:
         async for line in lines:

@@ -6,6 +6,7 @@ being acknowledged, as the control plane expects.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +15,8 @@ from sexton.core import enginebody
 from sexton.core.enginebody import BadPayload
 from sexton.wire import acs_task
 from sexton.wire.errors import UNREADABLE, WireError
+
+log = logging.getLogger(__name__)
 
 # The misspelling is the word on the wire.
 UNREADABLE_TASK = "UnrecogniedTaskError: Error loading task - "
@@ -128,4 +131,8 @@ def _unbuildable(task: acs_task.Task) -> str:
             enginebody.create_body(task, container, labels={}, bindings=(), cgroup_parent="")
         except BadPayload as error:
             return str(error)
+        except Exception as error:
+            # The edge of one task: what nobody thought of costs this task, not the agent and all others.
+            log.exception("task cannot be prepared", extra={"task": task.arn, "container": container.name})
+            return f"{UNREADABLE_TASK}{type(error).__name__}: {error}"
     return ""

@@ -149,7 +149,8 @@ async def _call(
             # Whoever names no cluster gets the default one, made when it is needed.
             if settings.cluster != names.DEFAULT_CLUSTER or error.message != "Cluster not found.":
                 raise
-            await client.call("CreateCluster", ecs.CreateClusterRequest(cluster_name=names.DEFAULT_CLUSTER))
+            make = ecs.CreateClusterRequest(cluster_name=names.DEFAULT_CLUSTER)
+            await retrying(lambda: client.call("CreateCluster", make), policy, what="CreateCluster", transient=_passes)
             return await retrying(attempt, policy, what="RegisterContainerInstance", transient=_passes)
     except NoCredentials as error:
         raise StandDown(

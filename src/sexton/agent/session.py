@@ -2,7 +2,7 @@
 
 Each message is handled to its end before the next is read, and acknowledged only when what it asked for is durable. A
 connection that is silent for too long is dropped, a lost one is dialled again with capped back-off, and one that ended
-in order at once. An answer that says this instance is no member any more ends the agent's work here.
+in order at once. An answer that says this instance is no member any more ends the agent's work here: it stands down.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from sexton.cloud.websocket import signed_headers_for_websocket
 from sexton.core.task import TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
+from sexton.store.contract import StoreError
 from sexton.wire import acs, ecs
-from sexton.wire.errors import EcsError, WireError
+from sexton.wire.errors import UNREADABLE, EcsError, WireError
 from sexton.wire.refusal import decode_refusal
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,11 @@ CONNECT_SECONDS = 30.0
 MOST_FRAME = 16 << 20
 # The other end closed in order, or its process died: both are answered by dialling again at once.
 _IN_ORDER = frozenset({1000, 1001, 1006, 1011})
-# A connection that lived this long was a good one: the next failure is a first one again.
-GOOD_SECONDS = 60.0
+# One that ended in order sooner than this is not dialled again at once: the other end may do so every time.
+SHORT_SECONDS = 1.0
+# Refusals that no waiting mends, of a dial and of the discovery before it.
+_NO_MEMBER = frozenset({"InactiveInstanceException", "InvalidClusterException"})
+_NOT_FOUND = frozenset({"ClusterNotFoundException", "InvalidParameterException"})
 
 
 class Refused(Exception):  # noqa: N818 - one of the answers to a dial
@@ -116,32 +120,36 @@ class Session:
         self._info = info
         self._engine = engine
         self._checkpoint = checkpoint
-        self._manifest = ""  # the message whose stop candidates were sent
+        self._candidates: tuple[str, frozenset[str]] = ("", frozenset())  # of the manifest that named them
         self._first = True
+        self._heard = False  # whether anything was understood on this connection
         self.connected_at = 0.0
 
     async def run(self) -> None:
         """Stay connected, for ever; StandDown when this instance is not wanted any more."""
+        loop = asyncio.get_running_loop()
         delays = RECONNECT_BACKOFF.delays()
         while True:
-            began = time.monotonic()
-            in_order = False
+            began = loop.time()
+            in_order = self._heard = False
             try:
                 in_order = await self._once()
             except Refused as refusal:
-                if refusal.kind == "InactiveInstanceException":
-                    raise StandDown(
-                        "this container instance is deregistered",
-                        "Remove the agent's state to register it anew, or disable the agent on this host",
-                    ) from None
+                if refusal.kind in _NO_MEMBER:
+                    raise _stand_down(refusal) from None
                 log.warning("connection refused", extra={"channel": "acs", "reason": str(refusal)})
-            except (Unreachable, EcsError, NoCredentials) as error:
+            except EcsError as error:
+                if error.code in _NOT_FOUND:
+                    raise _stand_down(error) from None
+                log.warning("cannot connect", extra={"channel": "acs", "reason": str(error)})
+            except (Unreachable, NoCredentials) as error:
                 log.warning("cannot connect", extra={"channel": "acs", "reason": str(error)})
             finally:
                 self.connected_at = 0.0
-            if time.monotonic() - began >= GOOD_SECONDS:
+            if self._heard:
+                # Somebody was there and spoke: what comes now is a first failure again, however short it was.
                 delays = RECONNECT_BACKOFF.delays()
-            await asyncio.sleep(0.0 if in_order and time.monotonic() - began > 1.0 else next(delays))
+            await asyncio.sleep(0.0 if in_order and loop.time() - began > SHORT_SECONDS else next(delays))
 
     async def _once(self) -> bool:
         """One connection, from discovery to its end; whether it ended in order."""
@@ -173,17 +181,18 @@ class Session:
             log.info("disconnected", extra={"channel": "acs", "code": socket.close_code})
 
     async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+        loop = asyncio.get_running_loop()
         silence = SILENCE_SECONDS * (1 + random.random())  # noqa: S311 - spreads load, guards nothing
-        ends = time.monotonic() + LIFETIME_SECONDS + LIFETIME_JITTER * random.random()  # noqa: S311
+        ends = loop.time() + LIFETIME_SECONDS + LIFETIME_JITTER * random.random()  # noqa: S311
         while True:
-            left = min(silence, ends - time.monotonic())
+            left = min(silence, ends - loop.time())
             if left <= 0:
                 await socket.close(code=1000, message=b"ConnectionExpired: Reconnect to continue")
                 return True
             try:
                 frame = await socket.receive(timeout=left)
             except TimeoutError:
-                if time.monotonic() < ends:
+                if loop.time() < ends:
                     log.warning("connection is silent", extra={"channel": "acs", "seconds": round(silence)})
                     return False
                 continue
@@ -198,14 +207,19 @@ class Session:
         data = frame.encode() if isinstance(frame, str) else frame
         try:
             kind = msgspec.json.decode(data, type=_Kind).type
-            if kind == "PayloadMessage":
-                await self._payload(socket, payload.read(data))
-                return
-            message = acs.decode(data)
-        except (WireError, msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            message = payload.read(data) if kind == "PayloadMessage" else acs.decode(data).body
+        except (WireError, *UNREADABLE) as error:
             log.warning("frame not understood", extra={"channel": "acs", "reason": str(error)})
             return
-        await self._act(socket, message.body)
+        self._heard = True
+        try:
+            if isinstance(message, payload.Payload):
+                await self._payload(socket, message)
+            else:
+                await self._act(socket, message)
+        except StoreError as error:
+            # Not acknowledged, so it comes again; the tasks that run go on meanwhile.
+            log.error("message cannot be saved", extra={"channel": "acs", "kind": kind, "reason": str(error)})
 
     async def _act(self, socket: aiohttp.ClientWebSocketResponse, body: Any) -> None:
         match body:
@@ -214,10 +228,15 @@ class Session:
             case acs.TaskManifestMessage():
                 await self._reconcile(socket, body)
             case acs.TaskStopVerificationAck(message_id=message_id, stop_tasks=tasks):
-                if message_id == self._manifest and message_id:
-                    self._manifest = ""
+                asked, candidates = self._candidates
+                if message_id and message_id == asked:
+                    self._candidates = ("", frozenset())
                     arns = [one.task_arn or "" for one in tasks or ()]
-                    self._engine.stop(arns, "the control plane does not list this task any more")
+                    # Only what was asked about: a task that has come since is not meant.
+                    self._engine.stop(
+                        [arn for arn in arns if arn in candidates],
+                        "the control plane does not list this task any more",
+                    )
             case acs.StageUpdateMessage(message_id=message_id) | acs.PerformUpdateMessage(message_id=message_id):
                 await self._send(socket, self._nack(message_id, "Updates are disabled"))
             case acs.AttachTaskNetworkInterfacesMessage(message_id=message_id):
@@ -239,7 +258,6 @@ class Session:
         if timeline <= self._checkpoint.self.sequence or not manifest.message_id:
             return
         await self._checkpoint.accept((), timeline)
-        self._manifest = manifest.message_id
         wanted = {one.task_arn for one in manifest.tasks or () if one.desired_status == "RUNNING"}
         candidates = tuple(
             acs.TaskIdentifier(
@@ -248,6 +266,7 @@ class Session:
             for runner in self._engine.runners()
             if runner.arn not in wanted and not runner.desired.stopped and runner.known.status is not TaskStatus.STOPPED
         )
+        self._candidates = (manifest.message_id, frozenset(one.task_arn or "" for one in candidates))
         await self._send(socket, self._ack(manifest.message_id))
         if candidates:
             await self._send(
@@ -273,6 +292,13 @@ class Session:
         except (ConnectionError, aiohttp.ClientError) as error:
             # The reading side notices the end of the connection; the other end sends again on the next one.
             log.info("answer not sent", extra={"channel": "acs", "reason": str(error)})
+
+
+def _stand_down(error: Exception) -> StandDown:
+    return StandDown(
+        f"this host is no member of its cluster any more: {error}",
+        "Remove the agent's state to register it anew, or disable the agent on this host",
+    )
 
 
 class _Kind(msgspec.Struct):

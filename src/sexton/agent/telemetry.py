@@ -134,7 +134,11 @@ class Telemetry:
                 self._sample()
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse, url: str, message: msgspec.Struct) -> None:
-        keys = await self._credentials.current()
+        try:
+            keys = await self._credentials.current()
+        except NoCredentials as error:  # they come back, or everything else says so as well
+            log.info("cannot report", extra={"channel": "tcs", "reason": str(error)})
+            return
         frame = sign_frame(url, tcs.encode(message), keys, region=self._region, now=time.time())
         with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # the reading side notices the end
             await socket.send_str(frame.decode())

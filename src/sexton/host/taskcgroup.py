@@ -5,13 +5,19 @@ still pins it: a zombie. Its parent, the task's own directory, is still there th
 reaches dead children. So the task's directory is drained first and removed after. Draining is bounded in time and
 done by a child process that can be killed, since reclaim of what cannot be reclaimed would hold a core for seconds.
 
-Works on v1 and hybrid (one directory per mounted hierarchy) and on v2 (one directory). With the engine's systemd
-driver the directories are systemd's to make and remove; there only draining of the common parent slice is ours.
+Works on v1 and hybrid (one directory per mounted hierarchy) and on v2 (one directory), where the engine makes its
+cgroups itself. With the engine's systemd driver they are systemd's to make and remove, and nothing here is used.
+
+Nothing is remembered: what a dead process left is found by the task's name. Only the task's own directory is ever
+written to, so other cgroups keep their cache; and only clean or written-back pages are dropped, so files stay whole.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +31,9 @@ TASKS = "ecs"
 CPU_PERIOD_US = 100_000
 # One drain's time; what it cannot free by then is pinned by something that reclaim does not reach.
 DRAIN_SECONDS = 3.0
+
+# Drains at once: each may keep a core busy for its whole time, and tasks that end need none of them soon.
+MOST_DRAINS = 2
 
 # Reclaims until the charge is no more than what the kernel holds for itself, which pins nothing. Dirty pages need a
 # moment to be written back: the first attempt wakes the writer, a later one frees them. $1 is the directory.
@@ -64,6 +73,7 @@ class TaskCgroups:
     """Task directories below one mount point of cgroup hierarchies."""
 
     def __init__(self, mount: Path) -> None:
+        self._drains = asyncio.Semaphore(MOST_DRAINS)
         self._v2 = (mount / "cgroup.controllers").exists()
         if self._v2:
             self._tops = [mount]
@@ -120,17 +130,24 @@ class TaskCgroups:
         memory = self._tops[0] if self._v2 else self._find("memory")
         if memory is not None:
             place = memory / TASKS / task_id
-            if place.is_dir():
-                code = await child.run(["/bin/sh", "-c", _DRAIN, "sh", str(place)], DRAIN_SECONDS)
-                if code != 0:
-                    log.warning("task memory is still pinned", extra={"task": task_id, "cgroup": str(place)})
+            if place.is_dir() and not await self._drain(place):
+                log.warning("task memory is still pinned", extra={"task": task_id, "cgroup": str(place)})
         gone = [_remove(top / TASKS / task_id) for top in self._tops]  # each one, whatever the others say
         return all(gone)
 
+    async def _drain(self, place: Path) -> bool:
+        async with self._drains:
+            try:
+                return await child.run(["/bin/sh", "-c", _DRAIN, "sh", str(place)], DRAIN_SECONDS) == 0
+            except OSError as error:  # no process to be had: the directories can be removed all the same
+                log.warning("task memory cannot be drained", extra={"cgroup": str(place), "reason": str(error)})
+                return False
+
     def remove_parent(self) -> None:
-        """Remove the common parent where nothing is left below it."""
+        """Remove the common parent where nothing is left below it, not even another agent's empty directory."""
         for top in self._tops:
-            _remove(top / TASKS)
+            with contextlib.suppress(OSError):
+                (top / TASKS).rmdir()
 
     def _find(self, controller: str) -> Path | None:
         for top in self._tops:
@@ -151,9 +168,13 @@ def _is_hierarchy(path: Path) -> bool:
 
 
 def _can_write(hierarchy: Path) -> bool:
-    """Making a directory is the only honest question: a read-only mount and a delegated one look alike otherwise."""
+    """Making a directory is the only honest question: a read-only mount and a delegated one look alike otherwise. It
+    is gone again before anybody asks what an agent without tasks is doing with a cgroup."""
     try:
-        (hierarchy / TASKS).mkdir(exist_ok=True)
+        (hierarchy / TASKS).mkdir()
+        (hierarchy / TASKS).rmdir()
+    except FileExistsError:
+        return os.access(hierarchy / TASKS, os.W_OK)
     except OSError:
         return False
     return True
@@ -161,15 +182,12 @@ def _can_write(hierarchy: Path) -> bool:
 
 def _remove(place: Path) -> bool:
     """Remove a directory and the empty ones below it."""
-    if not place.is_dir():
-        return True
-    for inner in _listed(place):
-        if inner.is_dir():
-            _remove(inner)
     try:
         place.rmdir()
     except FileNotFoundError:
         return True
     except OSError:
-        return False
+        below = [_remove(inner) for inner in _listed(place) if inner.is_dir()]
+        # With nothing below it, it is processes that are in the way.
+        return bool(below) and all(below) and _remove(place)
     return True

@@ -56,6 +56,7 @@ class Memory:
         self.rows: dict[str, bytes] = {}
         self.refusals = 0  # so many transactions fail
         self.held: asyncio.Event | None = None  # transactions wait for it
+        self._order = asyncio.Lock()  # one after the other, as they were asked for
 
     async def get(self, key: str) -> KeyValue | None:
         return KeyValue(key, self.rows[key], 1, 1) if key in self.rows else None
@@ -68,19 +69,20 @@ class Memory:
         keys = [one.key for one in writes]
         if len(set(keys)) != len(keys):
             raise StoreError("cannot write a key twice")
-        if self.held is not None:
-            await self.held.wait()
-        await asyncio.sleep(0)  # a durable write is never instantaneous
-        if self.refusals:
-            self.refusals -= 1
-            raise StoreError("the disk is full")
-        for one in writes:
-            match one:
-                case Put(key, value):
-                    self.rows[key] = value
-                case Delete(key):
-                    self.rows.pop(key, None)
-        return TxnResult(True, 1)
+        async with self._order:
+            if self.held is not None:
+                await self.held.wait()
+            await asyncio.sleep(0)  # a durable write is never instantaneous
+            if self.refusals:
+                self.refusals -= 1
+                raise StoreError("the disk is full")
+            for one in writes:
+                match one:
+                    case Put(key, value):
+                        self.rows[key] = value
+                    case Delete(key):
+                        self.rows.pop(key, None)
+            return TxnResult(True, 1)
 
 
 class Desk:

@@ -275,8 +275,9 @@ async def test_stop_kills_after_the_grace(bench: Bench) -> None:
 
 async def test_stop_and_start_can_be_repeated(bench: Bench) -> None:
     made = await run(bench.runtime, "again", RUNS)
+    before = await bench.runtime.inspect(made)
     await bench.runtime.start(made)
-    assert (await bench.runtime.inspect(made)).state is State.RUNNING
+    assert await bench.runtime.inspect(made) == before
 
     await bench.runtime.stop(made, 0)
     await bench.runtime.stop(made, 0)
@@ -314,9 +315,14 @@ async def test_a_create_that_was_interrupted_is_found_by_its_name(bench: Bench) 
             return await bench.runtime.create("halfway", body(RUNS, task="half"))
         except Conflict:
             return (await bench.runtime.inspect("halfway")).id
+        except Unavailable:
+            return ""
 
-    made = await present()
-    assert [brief.id for brief in await bench.runtime.list({"task": "half"})] == [made]
+    async def listed() -> list[str]:
+        return [brief.id for brief in await bench.runtime.list({"task": "half"})]
+
+    made = await until(present, "the name leads to a container")
+    assert await until(listed, "the container is listed") == [made]
 
 
 async def test_what_is_absent_is_not_found(bench: Bench) -> None:
@@ -439,17 +445,24 @@ async def test_logs_tell_the_streams_apart(bench: Bench) -> None:
 
 async def test_followed_logs_end_with_the_container(bench: Bench) -> None:
     made = await run(bench.runtime, "followed", ENDS_ON_TERM)
+    seen: list[LogLine] = []
 
-    async def follow() -> list[LogLine]:
-        return [line async for line in bench.runtime.logs(made, follow=True)]
+    async def follow() -> None:
+        async for line in bench.runtime.logs(made, follow=True):
+            seen.append(line)
+
+    async def ready() -> bool:
+        return bool(seen)
 
     following = asyncio.create_task(follow())
-    await wrote(bench.runtime, made, "ready")
-    assert not following.done()
-    await bench.runtime.stop(made, 5)
+    await until(ready, "the first line is told while the container runs")
+    still = (await asyncio.wait({following}, timeout=0.2))[1]
+    assert following in still
 
+    await bench.runtime.stop(made, 5)
     async with asyncio.timeout(10):
-        assert [line.text for line in await following] == ["ready"]
+        await following
+    assert [line.text for line in seen] == ["ready"]
 
 
 @pytest.mark.parametrize(

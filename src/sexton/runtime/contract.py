@@ -175,7 +175,8 @@ class Runtime(Protocol):
         ...
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        """Create, return the id. Conflict when the name is taken."""
+        """Create, return the id. Conflict when the name is taken, and then ``inspect`` finds who has it; Unavailable
+        while a creation of that name, interrupted or not, is still under way."""
         ...
 
     async def start(self, ref: str) -> None:

@@ -14,7 +14,7 @@ import base64
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ import msgspec
 from sexton.runtime import docker_decode as wire
 from sexton.runtime.cgroup_path import container_cgroup
 from sexton.runtime.contract import (
+    Conflict,
     ContainerBrief,
     ContainerInfo,
     EngineInfo,
@@ -80,9 +81,18 @@ class DockerRuntime:
         return wire.container_info(wire.decode(wire.inspect_reply, body))
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        answer = await self._http.call(
-            "POST", "/containers/create", self._deadlines.create, {"name": name}, msgspec.json.encode(dict(body))
-        )
+        encoded = msgspec.json.encode(dict(body))
+        try:
+            answer = await self._http.call(
+                "POST", "/containers/create", self._deadlines.create, {"name": name}, encoded
+            )
+        except Conflict:
+            # Engines reserve the name first and show the container last: after an interrupted create the name may be
+            # taken by nothing that can be inspected yet, and is free again if that creation fails.
+            with suppress(NotFound):
+                await self.inspect(name)
+                raise
+            raise Unavailable(f"cannot create container {name} yet: another creation of it is under way") from None
         return wire.decode(wire.create_reply, answer).id
 
     async def start(self, ref: str) -> None:

@@ -14,7 +14,7 @@ Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ScriptedEngine:
-    """Routes are "METHOD path" without the version; ``requests`` is what arrived, version included."""
+    """Routes are "METHOD path" without the version; ``requests`` is what arrived, version and quoting included."""
 
     def __init__(self, path: Path) -> None:
         self.url = f"unix://{path}"
@@ -34,17 +34,16 @@ class ScriptedEngine:
         gone = asyncio.Event()
 
         async def respond(request: web.Request) -> web.StreamResponse:
-            transport = request.transport
-            while transport is not None and not transport.is_closing() and not self.leave.is_set():
-                await asyncio.sleep(0.005)
+            await self._until_hung_up(request)
             gone.set()
             return web.Response()
 
         self.routes[route] = respond
         return gone
 
-    def stream(self, route: str, *pieces: bytes, then: str = "end") -> None:
-        """Send these pieces, then "end" properly, "cut" the connection, or stay "open"."""
+    def stream(self, route: str, *pieces: bytes, then: str = "end") -> asyncio.Event:
+        """Send these pieces, then "end" properly, "cut" the connection, or stay "open"; the event is as for hang."""
+        gone = asyncio.Event()
 
         async def respond(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse()
@@ -55,13 +54,20 @@ class ScriptedEngine:
                 assert request.transport is not None
                 request.transport.abort()
             if then == "open":
-                await self.leave.wait()
+                await self._until_hung_up(request)
+                gone.set()
             return response
 
         self.routes[route] = respond
+        return gone
+
+    async def _until_hung_up(self, request: web.Request) -> None:
+        transport = request.transport
+        while transport is not None and not transport.is_closing() and not self.leave.is_set():
+            await asyncio.sleep(0.005)
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(f"{request.method} {request.path}")
+        self.requests.append(f"{request.method} {request.raw_path.partition('?')[0]}")
         if request.path == "/version":
             if "GET /version" in self.routes:
                 return await self.routes["GET /version"](request)

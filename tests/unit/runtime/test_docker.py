@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -213,6 +214,18 @@ class TestFaults:
         await runtime.start("web")
         await runtime.stop("web", 0)
 
+    async def test_a_redirection_is_not_followed_to_something_else(
+        self, engine: ScriptedEngine, runtime: DockerRuntime
+    ) -> None:
+        async def elsewhere(request: web.Request) -> web.StreamResponse:
+            raise web.HTTPMovedPermanently("/v1.44/containers/other/json")
+
+        engine.routes["GET /containers/web/json"] = elsewhere
+        engine.answer("GET /containers/other/json", text=FOUND)
+
+        with pytest.raises(Refused):
+            await runtime.inspect("web")
+
     async def test_an_answer_that_is_no_engine_s_is_no_answer(
         self, engine: ScriptedEngine, runtime: DockerRuntime
     ) -> None:
@@ -227,6 +240,18 @@ class TestFaults:
         with pytest.raises(Unavailable, match=r"none\.sock: No such file or directory; is it running\?"):
             await runtime.inspect("web")
         await runtime.close()
+
+    async def test_a_name_that_leads_nowhere_yet_is_to_be_tried_again(
+        self, engine: ScriptedEngine, runtime: DockerRuntime
+    ) -> None:
+        engine.answer("POST /containers/create", 409, '{"message":"The name is already in use"}')
+        engine.answer("GET /containers/web/json", 404, '{"message":"No such container: web"}')
+        with pytest.raises(Unavailable, match="another creation"):
+            await runtime.create("web", {"Image": "x"})
+
+        engine.answer("GET /containers/web/json", text=FOUND)
+        with pytest.raises(Conflict, match="already in use"):
+            await runtime.create("web", {"Image": "x"})
 
     async def test_an_old_engine_s_500_for_a_signal_is_a_conflict(
         self, engine: ScriptedEngine, runtime: DockerRuntime
@@ -353,10 +378,12 @@ class TestEvents:
                 raise AssertionError("no stream can be open")
 
     async def test_leaving_the_stream_hangs_up(self, engine: ScriptedEngine, runtime: DockerRuntime) -> None:
-        engine.stream("GET /events", b'{"status":"start","id":"abc","time":1}\n', then="open")
+        gone = engine.stream("GET /events", b'{"status":"start","id":"abc","time":1}\n', then="open")
 
         async with runtime.events() as stream:
             assert (await anext(stream)).kind is EventKind.START
+
+        await asyncio.wait_for(gone.wait(), 5)
 
 
 class TestInspect:
@@ -425,7 +452,15 @@ async def test_names_from_outside_cannot_reach_another_call(engine: ScriptedEngi
         with pytest.raises(RuntimeFault):
             await runtime.inspect(ref)
 
-    assert not [request for request in engine.requests if request.endswith(("/start", "/images/json"))]
+    asked = [request for request in engine.requests if request != "GET /version"]
+    assert len(asked) == 5
+    assert all(re.fullmatch(r"GET /v1\.44/containers/[^/?#]+/json", request) for request in asked)
+
+
+async def test_a_log_s_last_line_needs_no_end(engine: ScriptedEngine, runtime: DockerRuntime) -> None:
+    engine.stream("GET /containers/web/logs", b"2026-01-02T03:04:05Z one\n2026-01-02T03:04:05Z t", b"wo")
+
+    assert [line.text async for line in runtime.logs("web")] == ["one", "two"]
 
 
 @pytest.mark.parametrize("url", ["", "docker.sock", "unix://", "unix://docker.sock", "ssh://host", "tcp://"])

@@ -53,7 +53,9 @@ async def sweep(context: Context, now: float) -> int:
     ended = [
         ([records.unchanged(records.clusters, one, *where)], records.delete(records.clusters, *where))
         for one in list(records.clusters.all())
-        if one.value.ended_at and now - one.value.ended_at >= KEEP_STOPPED_SECONDS
+        if one.value.ended_at
+        and now - one.value.ended_at >= KEEP_STOPPED_SECONDS
+        and not records.instances.group(f"{one.value.region}/{one.value.name}")
         for where in [(one.value.region, one.value.name)]
     ]
     await _remove(context, ended)

@@ -22,7 +22,11 @@ from sexton.control.context import (
 from sexton.control.records import ClusterRecord, Entry
 from sexton.core import names
 from sexton.wire import ecs
-from sexton.wire.errors import ClusterContainsContainerInstancesException, ClusterContainsTasksException
+from sexton.wire.errors import (
+    ClusterContainsContainerInstancesException,
+    ClusterContainsTasksException,
+    EcsError,
+)
 
 MOST_DESCRIBED = 100
 
@@ -77,27 +81,42 @@ def _defaults(given: ecs.ClusterServiceConnectDefaultsRequest | None) -> ecs.Clu
 
 
 async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest) -> ecs.DeleteClusterResponse:
+    records = context.records
     for _ in range(CONFLICT_TRIES):
         entry = active_cluster(context, call, request.cluster)
         name = entry.value.name
-        instances = context.records.instances.group(f"{call.region}/{name}")
-        if instances:
-            raise ClusterContainsContainerInstancesException(
-                "The Cluster cannot be deleted while Container Instances are active or draining.",
-            )
-        if any(not one.value.stopped for _, one in context.records.tasks.under(call.region, name)):
-            raise ClusterContainsTasksException("The Cluster cannot be deleted while Tasks are active.")
+        _refuse_in_use(context, call, name)
         inactive = msgspec.structs.replace(entry.value.cluster, status="INACTIVE")
         ended = msgspec.structs.replace(entry.value, cluster=inactive, ended_at=call.now)
-        table = context.records.clusters
-        result = await context.records.commit(
-            [context.records.unchanged(table, entry, call.region, name)],
-            [context.records.put(table, ended, call.region, name)],
-        )
-        after = table.get(call.region, name)
-        if result.succeeded and after is not None:
-            return ecs.DeleteClusterResponse(cluster=counted(context, after))
+        if not await _swap(context, entry, ended):
+            continue
+        after = records.clusters.get(call.region, name)
+        try:
+            # Instances join only while the cluster is active. One that came just before is seen now, and stays.
+            _refuse_in_use(context, call, name)
+        except EcsError:
+            if after is not None:
+                await _swap(context, after, entry.value)
+            raise
+        return ecs.DeleteClusterResponse(cluster=counted(context, after or entry))
     raise busy(f"cluster {request.cluster}")
+
+
+def _refuse_in_use(context: Context, call: Call, name: str) -> None:
+    if context.records.instances.group(f"{call.region}/{name}"):
+        raise ClusterContainsContainerInstancesException(
+            "The Cluster cannot be deleted while Container Instances are active or draining.",
+        )
+    if any(not one.value.stopped for _, one in context.records.tasks.under(call.region, name)):
+        raise ClusterContainsTasksException("The Cluster cannot be deleted while Tasks are active.")
+
+
+async def _swap(context: Context, entry: Entry[ClusterRecord], record: ClusterRecord) -> bool:
+    table, where = context.records.clusters, (record.region, record.name)
+    result = await context.records.commit(
+        [context.records.unchanged(table, entry, *where)], [context.records.put(table, record, *where)]
+    )
+    return result.succeeded
 
 
 async def describe(context: Context, call: Call, request: ecs.DescribeClustersRequest) -> ecs.DescribeClustersResponse:

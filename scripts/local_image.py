@@ -54,7 +54,8 @@ def engine_call(
     if answer.status >= 400:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             text = json.loads(text)["message"].encode()
-        raise EngineFailed(f"cannot {method} {path.partition('?')[0]}: {text.decode(errors='replace').strip()}")
+        said = text.decode(errors="replace").strip()
+        raise EngineFailed(f"cannot {method} {path.partition('?')[0]}: {answer.status} {said}")
     return text
 
 

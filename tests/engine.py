@@ -24,43 +24,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from local_image import CALL_SECONDS, EngineFailed, engine_call
+
 START_SECONDS = 60.0
 """A daemon answers within a second; a loaded machine with a cold cache takes longer."""
 
 STOP_SECONDS = 30.0
 """An engine gives its containers ten seconds of their own when it is told to end."""
 
-CALL_SECONDS = 60.0
-
 _DAEMONS = ("containerd", "dockerd")
-
-
-class EngineFailed(Exception):
-    """An engine, or a call to one, did not do what a test needs."""
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("docker", timeout=CALL_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
-def engine_call(url: str, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> bytes:
-    """One plain call of the Engine API at unix:// or tcp://; EngineFailed when the answer is a no."""
-    scheme, _, rest = url.partition("://")
-    connection = _UnixConnection(rest) if scheme == "unix" else http.client.HTTPConnection(rest, timeout=CALL_SECONDS)
-    with contextlib.closing(connection):
-        connection.request(method, path, body, {"Content-Type": kind} if body is not None else {})
-        answer = connection.getresponse()
-        text = answer.read()
-    if answer.status >= 400:
-        raise EngineFailed(f"cannot {method} {path}: {answer.status} {text.decode(errors='replace').strip()}")
-    return text
 
 
 class PrivateEngine:

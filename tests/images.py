@@ -7,49 +7,16 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import subprocess
-import tarfile
-from pathlib import Path
-from urllib.parse import quote
 
 from aiohttp import web
+from local_image import build_busybox as import_busybox
 
-from engine import engine_call
-
-BUSYBOX = Path("/bin/busybox")
+IMAGE = "sexton/busybox:latest"
 
 
-def build_busybox(engine_url: str, tag: str = "sexton/busybox:latest") -> str:
+def build_busybox(engine_url: str, tag: str = IMAGE) -> str:
     """Make the image on this engine and return its tag; a second call makes it again."""
-    repository, _, version = tag.rpartition(":")
-    changes = quote('CMD ["sh"]')
-    path = f"/images/create?fromSrc=-&repo={quote(repository)}&tag={quote(version)}&changes={changes}"
-    engine_call(engine_url, "POST", path, _root_filesystem(), "application/x-tar")
-    return tag
-
-
-def _root_filesystem() -> bytes:
-    program = BUSYBOX.read_bytes()
-    if b"/ld-linux" in program[:4096]:
-        raise RuntimeError(f"cannot make an image of {BUSYBOX}: it needs libraries; install busybox-static")
-    applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for name, mode in (("bin", 0o755), ("etc", 0o755), ("root", 0o700), ("tmp", 0o1777), ("var", 0o755)):
-            _add(tar, name, tarfile.DIRTYPE, mode)
-        _add(tar, "bin/busybox", tarfile.REGTYPE, 0o755, program)
-        for applet in sorted({*applets} - {"busybox"}):
-            _add(tar, f"bin/{applet}", tarfile.SYMTYPE, 0o777, target="busybox")
-        _add(tar, "etc/passwd", tarfile.REGTYPE, 0o644, b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:\n")
-        _add(tar, "etc/group", tarfile.REGTYPE, 0o644, b"root:x:0:\nnogroup:x:65534:\n")
-    return made.getvalue()
-
-
-def _add(tar: tarfile.TarFile, name: str, kind: bytes, mode: int, content: bytes = b"", target: str = "") -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode, entry.size, entry.linkname = kind, mode, len(content), target
-    tar.addfile(entry, io.BytesIO(content))
+    return import_busybox(engine_url, tag)
 
 
 class FakeRegistry:

@@ -54,7 +54,7 @@ class TaskStatus(StrEnum):
 _TASK_RANK = {status: rank for rank, status in enumerate(TaskStatus)}
 
 # A container's part in its task's status: the task is as far as its slowest container.
-_SHARE = {
+SHARE: dict[ContainerStatus, TaskStatus] = {
     ContainerStatus.NONE: TaskStatus.NONE,
     ContainerStatus.MANIFEST_PULLED: TaskStatus.MANIFEST_PULLED,
     ContainerStatus.PULLED: TaskStatus.MANIFEST_PULLED,
@@ -308,7 +308,7 @@ def _settle(desired: DesiredTask, known: KnownTask, now: float) -> KnownTask:
             else one
             for one in containers
         )
-    status = min((_SHARE[one.status] for one in containers), key=lambda s: s.rank, default=TaskStatus.STOPPED)
+    status = min((SHARE[one.status] for one in containers), key=lambda s: s.rank, default=TaskStatus.STOPPED)
     if status.rank < known.status.rank or (stop and status is not TaskStatus.STOPPED):
         status = known.status  # a task on its way out never turns RUNNING late
     return msgspec.structs.replace(

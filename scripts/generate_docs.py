@@ -1,0 +1,143 @@
+"""Writes the parts of the documentation that are a second form of the code: run it after changing either.
+
+Each part replaces what stands between ``<!-- made by scripts/generate_docs.py: NAME -->`` and ``<!-- end -->`` on its
+page, so that the words around it stay a person's. ``--check`` writes nothing and says what is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sexton import settings
+from sexton.agent.runner import STEPS
+from sexton.control.dispatch import OPERATIONS
+from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
+from sexton.wire import ecs
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def container_states() -> str:
+    """The life of a container, drawn from the transition table."""
+    ends = ", ".join(happened for happened, status in REACHES.items() if status is ContainerStatus.STOPPED)
+    path = list(FORWARD.items())
+    reached = [*(status for status, _ in path[1:]), ContainerStatus.RUNNING]
+    lines = []
+    for (status, step), target in zip(path, reached, strict=True):
+        happened = next(event for event, status in REACHES.items() if status is target)
+        lines += [status, "  |", f"  |  {step} -> {happened}", "  v"]
+    lines += [ContainerStatus.RUNNING, "  |", f"  |  {Step.STOP} -> {ends}", "  v"]
+    lines += [f"{ContainerStatus.STOPPED}   (final; from every state above in one move on {ends})"]
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def steps() -> str:
+    """Each step, where it is taken, and the module that does it."""
+    rows = ["| step | taken at | done by |", "|---|---|---|"]
+    at = {step: f"`{status}`" for status, step in FORWARD.items()}
+    at[Step.STOP] = "`CREATED`, `RUNNING`, when the task is to end"
+    rows += [f"| `{step}` | {at[step]} | `{_path(do.__module__)}` |" for step, do in STEPS.items()]
+    return "\n".join(rows)
+
+
+def events() -> str:
+    """Where an event can take a container, and what it never does."""
+    rows = ["| event | raises a container to |", "|---|---|"]
+    rows += [f"| `{happened}` | `{REACHES[happened]}` |" for happened in Happened]
+    return "\n".join(rows)
+
+
+def task_states() -> str:
+    """What each container contributes to the state of its task."""
+    rows = ["| container is | its task is at most |", "|---|---|"]
+    rows += [f"| `{status}` | `{SHARE[status]}` |" for status in ContainerStatus]
+    order = " < ".join(f"`{status}`" for status in TaskStatus)
+    return "\n".join([*rows, "", f"In order: {order}."])
+
+
+def setting_table() -> str:
+    """Every setting."""
+    rows = ["| variable | meaning | default |", "|---|---|---|"]
+    for one in settings.TABLE:
+        default = _shown(getattr(settings.Settings(), one.field), one.unit)
+        least = ""
+        if one.minimum is not None:
+            less = "counts as unset" if one.below_is_unset else "is raised to it"
+            least = f"; at least {one.minimum:g} {one.unit}, less {less}"
+        strict = "; a bad value ends the start" if one.strict else ""
+        rows.append(f"| `{one.name}` | {one.doc}{least}{strict} | {default} |")
+    return "\n".join(rows)
+
+
+def _shown(value: Any, unit: str) -> str:
+    if value in ("", None, (), {}):
+        return "unset"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode().removesuffix(".0")
+    return f"`{text}`" + (f" {unit}" if unit else "")
+
+
+def operations() -> str:
+    """Every operation of the API: served, and by what, or not yet."""
+    served = [name for name in ecs.OPERATIONS if name in OPERATIONS]
+    rows = [
+        f"{len(served)} of {len(ecs.OPERATIONS)} operations are served.",
+        "",
+        "| operation | |",
+        "|---|---|",
+    ]
+    for name in ecs.OPERATIONS:
+        by = f"served by `{_path(OPERATIONS[name].__module__)}`" if name in OPERATIONS else "not yet"
+        rows.append(f"| {name} | {by} |")
+    return "\n".join(rows)
+
+
+def _path(module: str) -> str:
+    return module.removeprefix("sexton.").replace(".", "/") + ".py"
+
+
+PARTS: dict[tuple[str, str], Callable[[], str]] = {
+    ("flow-of-a-task.md", "container states"): container_states,
+    ("flow-of-a-task.md", "steps"): steps,
+    ("flow-of-a-task.md", "events"): events,
+    ("flow-of-a-task.md", "task states"): task_states,
+    ("settings.md", "settings"): setting_table,
+    ("api.md", "operations"): operations,
+}
+
+
+def render(page: str) -> str:
+    """A page with its parts made anew."""
+    text = (DOCS / page).read_text()
+    for (where, name), make in PARTS.items():
+        if where == page:
+            head = f"<!-- made by scripts/generate_docs.py: {name} -->"
+            pattern = re.compile(re.escape(head) + r".*?<!-- end -->", re.DOTALL)
+            parts = pattern.split(text)
+            if len(parts) != 2:
+                raise SystemExit(f"cannot find the place of '{name}' in docs/{page}: it needs the line {head}")
+            text = f"{parts[0]}{head}\n\n{make()}\n\n<!-- end -->{parts[1]}"
+    return text
+
+
+def main() -> int:
+    stale = [page for page in dict.fromkeys(page for page, _ in PARTS) if render(page) != (DOCS / page).read_text()]
+    if "--check" in sys.argv[1:]:
+        for page in stale:
+            print(f"docs/{page} is out of date: run python scripts/generate_docs.py")
+        return 1 if stale else 0
+    for page in stale:
+        (DOCS / page).write_text(render(page))
+        print(f"wrote docs/{page}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

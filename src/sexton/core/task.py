@@ -229,7 +229,7 @@ def observe(desired: DesiredTask, known: KnownTask, event: Event) -> KnownTask:
     """The next known value after one event."""
     containers = tuple(_advance(one, event) if one.name == event.container else one for one in known.containers)
     known = msgspec.structs.replace(known, containers=containers)
-    if event.error and event.fatal and not known.stop:
+    if event.error and event.fatal and not known.stop and known.status is not TaskStatus.STOPPED:
         known = msgspec.structs.replace(known, stop=True, reason=known.reason or event.error[:REASON_LIMIT])
     return _settle(desired, known, event.time)
 
@@ -244,8 +244,8 @@ def pulling(known: KnownTask, started: float = 0.0, stopped: float = 0.0) -> Kno
 
 
 def end(desired: DesiredTask, known: KnownTask, now: float, reason: str = "") -> KnownTask:
-    """The known value once the task has been told to end."""
-    if not known.stop:
+    """The known value once the task has been told to end; one that has ended stays as it is."""
+    if not known.stop and known.status is not TaskStatus.STOPPED:
         known = msgspec.structs.replace(known, stop=True, reason=known.reason or reason[:REASON_LIMIT])
     return _settle(desired, known, now)
 
@@ -297,6 +297,8 @@ def _advance(one: KnownContainer, event: Event) -> KnownContainer:
 
 def _settle(desired: DesiredTask, known: KnownTask, now: float) -> KnownTask:
     """Draw every conclusion that follows from the containers: ends, quick stops, the task's own status."""
+    if known.status is TaskStatus.STOPPED:
+        return known
     essential = {one.name for one in desired.task.containers or () if one.essential is not False}
     stop = known.stop or desired.stopped or _any_stopped(known.containers, essential)
     containers = known.containers

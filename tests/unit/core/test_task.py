@@ -111,6 +111,15 @@ def test_a_late_event_changes_nothing_of_an_end():
     assert after(wanted, happen("a", H.PULLED, 99.0), known=ended) == ended
 
 
+def test_telling_a_task_to_end_after_its_end_changes_nothing():
+    wanted = desired(a=False)
+    ended = after(wanted, happen("a", H.EXITED, 5.0))
+
+    assert ended.status is T.STOPPED
+    assert core.end(wanted, ended, 7.0, "too late") == ended
+    assert after(wanted, happen("a", H.PULLED, 9.0, error="E: late", fatal=True), known=ended) == ended
+
+
 def test_a_created_container_is_only_stopped_by_its_stop_step():
     """It may have been started by a step that died before it could tell."""
     wanted = desired(a=True)

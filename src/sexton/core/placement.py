@@ -1,18 +1,22 @@
 """Which host runs a task: filter, then score.
 
 Input is what is known of every host at this moment; output is the chosen one, or for each host why not. The first
-reason of a host is the one a person can act on, so the filters run from "cannot be reached" to "is full".
+reason of a host is the one a person can act on, so the filters run from "cannot be reached" over "is not meant" to
+"is full", and each says in a sentence what is missing. ``board`` does the same for many tasks at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from sexton.core import resources
+from sexton.core.constraint import ANYWHERE, Rules
+from sexton.core.query import Subject
 from sexton.core.resources import Resources
+from sexton.core.strategy import Strategy
 
 
 class Why(StrEnum):
@@ -21,18 +25,18 @@ class Why(StrEnum):
     AGENT = "AGENT"  # its agent is not connected
     INACTIVE = "INACTIVE"  # it is draining or going away
     ATTRIBUTE = "ATTRIBUTE"  # it lacks something the task needs
+    MEMBER_OF = "MemberOf placement constraint unsatisfied."
+    DISTINCT = "DistinctInstance placement constraint unsatisfied."
     CPU = "RESOURCE:CPU"
     MEMORY = "RESOURCE:MEMORY"
     PORTS = "RESOURCE:PORTS"
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """One container instance as placement sees it."""
+class Host(Subject, frozen=True, kw_only=True):
+    """One container instance as placement sees it: what expressions may ask, and what is taken of it."""
 
     arn: str
     active: bool
-    connected: bool
-    attributes: frozenset[str]
     capacity: Resources
     used_ports: Resources
     used: Resources
@@ -43,26 +47,64 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         return Resources(cpu=self.capacity.cpu - self.used.cpu, memory=self.capacity.memory - self.used.memory)
 
 
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that needs a host: what it takes, what the host must offer and be, and which hosts it likes best."""
+
+    demand: Resources
+    required: frozenset[str] = frozenset()
+    group: str = ""
+    rules: Rules = ANYWHERE
+    strategies: tuple[Strategy, ...] = ()
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why one host cannot take the task; ``detail`` names the attribute where that is the reason."""
+    """Why one host cannot take the task; ``detail`` says in a sentence what is missing."""
 
     arn: str
     why: Why
     detail: str = ""
 
 
-def refuse(host: Host, demand: Resources, required: Collection[str]) -> Refusal | None:
+def refuse(
+    host: Host, demand: Resources, required: Collection[str], rules: Rules = ANYWHERE, group: str = ""
+) -> Refusal | None:
     """Why this host cannot take the task, or None."""
     if not host.active:
-        return Refusal(arn=host.arn, why=Why.INACTIVE)
+        return Refusal(arn=host.arn, why=Why.INACTIVE, detail="it is draining or going away")
     if not host.connected:
-        return Refusal(arn=host.arn, why=Why.AGENT)
-    missing = sorted(set(required) - host.attributes)
-    if missing:
-        return Refusal(arn=host.arn, why=Why.ATTRIBUTE, detail=", ".join(missing))
+        return Refusal(arn=host.arn, why=Why.AGENT, detail="its agent is not connected")
+    if not host.attributes.issuperset(required):
+        missing = sorted(set(required) - host.attributes)
+        return Refusal(arn=host.arn, why=Why.ATTRIBUTE, detail="it lacks " + ", ".join(missing))
+    if rules.queries:
+        unmet = rules.unmet(host)
+        if unmet:
+            return Refusal(arn=host.arn, why=Why.MEMBER_OF, detail=f"does not match: {unmet}")
+    if rules.distinct and host.groups.get(group):
+        return Refusal(arn=host.arn, why=Why.DISTINCT, detail=f"a task of group {group} is on it already")
+    return _short(host, demand)
+
+
+def _short(host: Host, demand: Resources) -> Refusal | None:
+    """What there is too little of."""
+    left = host.left
+    if demand.cpu <= left.cpu and demand.memory <= left.memory and not (demand.tcp or demand.udp):
+        return None
     taken = resources.add(host.used_ports, host.used)
-    short = resources.lacking(host.left, taken, demand)
-    return Refusal(arn=host.arn, why=Why(short[0])) if short else None
+    short = resources.lacking(left, taken, demand)
+    if not short:
+        return None
+    sentences = []
+    for what in map(Why, short):
+        if what is Why.CPU:
+            sentences.append(f"needs {demand.cpu} CPU units, {left.cpu} left")
+        elif what is Why.MEMORY:
+            sentences.append(f"needs {demand.memory} MiB, {left.memory} MiB left")
+        else:
+            ports = [f"{port}/tcp" for port in sorted(demand.tcp & taken.tcp)]
+            ports += [f"{port}/udp" for port in sorted(demand.udp & taken.udp)]
+            sentences.append(f"needs ports that are taken: {', '.join(ports)}")
+    return Refusal(arn=host.arn, why=Why(short[0]), detail="; ".join(sentences))
 
 
 def choose(
@@ -86,6 +128,35 @@ def choose(
     return min(fitting, key=lambda host: (host.tasks, -host.left.memory, host.arn)), ()
 
 
-def occupy(host: Host, demand: Resources) -> Host:
+def occupy(host: Host, demand: Resources, group: str = "") -> Host:
     """The host once the task is on it."""
-    return msgspec.structs.replace(host, used=resources.add(host.used, demand), tasks=host.tasks + 1)
+    return msgspec.structs.replace(
+        host,
+        used=resources.add(host.used, demand),
+        tasks=host.tasks + 1,
+        groups=_counted(host.groups, group, 1),
+    )
+
+
+def vacate(host: Host, demand: Resources, group: str = "") -> Host:
+    """The host once the task is gone from it."""
+    used = Resources(
+        cpu=host.used.cpu - demand.cpu,
+        memory=host.used.memory - demand.memory,
+        tcp=host.used.tcp - demand.tcp,
+        udp=host.used.udp - demand.udp,
+    )
+    return msgspec.structs.replace(
+        host,
+        used=used,
+        tasks=host.tasks - 1,
+        groups=_counted(host.groups, group, -1),
+    )
+
+
+def _counted(groups: Mapping[str, int], group: str, change: int) -> Mapping[str, int]:
+    if not group:
+        return groups
+    count = groups.get(group, 0) + change
+    rest = {name: number for name, number in groups.items() if name != group}
+    return rest | {group: count} if count else rest

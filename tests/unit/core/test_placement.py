@@ -27,14 +27,26 @@ def host(arn="h", **fields):
 @pytest.mark.parametrize(
     "fields, demand, required, why, detail",
     [
-        ({"active": False, "connected": False}, Resources(cpu=9999), (), Why.INACTIVE, ""),
-        ({"connected": False}, Resources(cpu=9999), ("y",), Why.AGENT, ""),
-        ({}, Resources(cpu=9999), ("z", "x", "y"), Why.ATTRIBUTE, "y, z"),
-        ({}, Resources(cpu=1025, memory=1025), (), Why.CPU, ""),
-        ({}, Resources(memory=1025), (), Why.MEMORY, ""),
-        ({}, Resources(tcp=frozenset({22})), (), Why.PORTS, ""),
-        ({"used": Resources(udp=frozenset({53}))}, Resources(udp=frozenset({53})), (), Why.PORTS, ""),
-        ({"used": Resources(cpu=1000)}, Resources(cpu=25), (), Why.CPU, ""),
+        ({"active": False, "connected": False}, Resources(cpu=9999), (), Why.INACTIVE, "it is draining or going away"),
+        ({"connected": False}, Resources(cpu=9999), ("y",), Why.AGENT, "its agent is not connected"),
+        ({}, Resources(cpu=9999), ("z", "x", "y"), Why.ATTRIBUTE, "it lacks y, z"),
+        (
+            {},
+            Resources(cpu=1025, memory=1025),
+            (),
+            Why.CPU,
+            "needs 1025 CPU units, 1024 left; needs 1025 MiB, 1024 MiB left",
+        ),
+        ({}, Resources(memory=1025), (), Why.MEMORY, "needs 1025 MiB, 1024 MiB left"),
+        ({}, Resources(tcp=frozenset({22})), (), Why.PORTS, "needs ports that are taken: 22/tcp"),
+        (
+            {"used": Resources(udp=frozenset({53}))},
+            Resources(udp=frozenset({53})),
+            (),
+            Why.PORTS,
+            "needs ports that are taken: 53/udp",
+        ),
+        ({"used": Resources(cpu=1000)}, Resources(cpu=25), (), Why.CPU, "needs 25 CPU units, 24 left"),
     ],
 )
 def test_the_first_reason_is_the_one_a_person_can_act_on(fields, demand, required, why, detail):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -32,6 +33,28 @@ async def test_a_write_is_seen_by_its_writer_at_once_and_by_others_soon(world):
         assert table.get("r", "a").value == cluster("a")
         await settle(other, lambda: other.records.clusters.get("r", "a"))
         assert other.records.clusters.get("r", "a").value == cluster("a")
+
+
+async def test_a_writer_waits_until_its_own_write_shows_however_late_the_store_tells(world):
+    watch = world.store.watch
+
+    @asynccontextmanager
+    async def late(prefix, after):
+        async def slowly(changes):
+            async for batch in changes:
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                yield batch
+
+        async with watch(prefix, after) as changes:
+            yield slowly(changes)
+
+    world.store.watch = late
+    async with world_over(world.store) as other:
+        table = other.records.clusters
+        await other.records.commit([], [other.records.put(table, cluster("a"), "r", "a")])
+
+        assert table.get("r", "a") is not None
 
 
 async def test_a_conflict_is_known_to_the_loser_when_it_is_told(world):
@@ -65,18 +88,17 @@ async def test_falling_behind_the_store_loses_and_leaks_nothing(world):
     await records.commit([], [records.put(records.clusters, cluster("old"), "r", "old")])
     told = []
     records.clusters.listen(lambda key, before, after: told.append((key, before is not None, after is not None)))
-    store = world.store
-    delete = records.delete(records.clusters, "r", "old")
-    writes = [
-        Put(records.clusters.key("r", f"n{number}"), records._encoder.encode(cluster("n"))) for number in range(9)
-    ]
+    store, table = world.store, records.clusters
     flood = [[Put(f"other/{number}", b"x") for number in range(256)] for _ in range(HELD_CHANGES // 256 + 2)]
-    follower_stalled = asyncio.gather(store.txn([], [delete, *writes]), *(store.txn([], batch) for batch in flood))
-    await follower_stalled
+    await asyncio.gather(
+        store.txn([], [records.delete(table, "r", "old")]),
+        records.commit([], [records.put(table, cluster("first"), "r", "new")]),
+        records.commit([], [records.put(table, cluster("second"), "r", "new")]),
+        *(store.txn([], batch) for batch in flood),
+    )
     await settle(world, lambda: records.revision >= store.revision)
 
-    assert records.clusters.get("r", "old") is None
-    assert len(records.clusters.under("r")) == 9
+    assert [entry.value for _, entry in table.under("r")] == [cluster("second")]
     assert ("r/old", True, False) in told
     assert not records._written
 

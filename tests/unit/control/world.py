@@ -5,6 +5,7 @@ Requests and answers are plain JSON, as a client writes and reads them. Time sta
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -123,6 +124,23 @@ async def open_world(directory: Path, cluster: bool = True) -> AsyncIterator[Wor
             yield world
     finally:
         await store.close()
+
+
+class Gate:
+    """Holds back a store's transactions that write under a prefix until it is opened."""
+
+    def __init__(self, store: Any, prefix: str) -> None:
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+        self._txn = store.txn
+        self._prefix = prefix
+        store.txn = self._pass
+
+    async def _pass(self, compares: Any, writes: Any) -> Any:
+        if any(write.key.startswith(self._prefix) for write in writes):
+            self.reached.set()
+            await self.opened.wait()
+        return await self._txn(compares, writes)
 
 
 _replicas = itertools.count()

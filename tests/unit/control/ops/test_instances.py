@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from sexton.control.ops import instances
-from sexton.wire.errors import ClientException, ClusterNotFoundException, InvalidParameterException
+from sexton.wire.errors import (
+    ClientException,
+    ClusterContainsContainerInstancesException,
+    ClusterNotFoundException,
+    InvalidParameterException,
+)
+from unit.control.world import Gate
 
 
 async def test_every_attribute_comes_back_and_a_zone_is_added(world):
@@ -106,17 +112,28 @@ async def test_tasks_left_behind_by_a_death_in_mid_deregistration_are_ended_late
     assert await instances.abandon(world.context, world.now) == 0
 
 
-async def test_a_cluster_is_not_deleted_while_an_instance_comes_in(world):
-    for turn in range(10):
-        name = f"c{turn}"
-        await world.do("CreateCluster", clusterName=name)
-        outcomes = await asyncio.gather(
-            world.do("RegisterContainerInstance", cluster=name),
-            world.do("DeleteCluster", cluster=name),
-            return_exceptions=True,
-        )
-        failed = [one for one in outcomes if isinstance(one, Exception)]
-        assert len(failed) == 1, outcomes
+async def test_an_instance_that_came_first_keeps_the_cluster(world):
+    gate = Gate(world.store, "clusters/")
+    deleting = asyncio.ensure_future(world.do("DeleteCluster", cluster="default"))
+    await gate.reached.wait()
+    await world.join()
+    gate.opened.set()
+
+    with pytest.raises(ClusterContainsContainerInstancesException):
+        await deleting
+    assert (await world.do("DescribeClusters"))["clusters"][0]["status"] == "ACTIVE"
+
+
+async def test_a_cluster_that_was_deleted_first_takes_no_instance(world):
+    gate = Gate(world.store, "instances/")
+    joining = asyncio.ensure_future(world.join(connected=False))
+    await gate.reached.wait()
+    await world.do("DeleteCluster", cluster="default")
+    gate.opened.set()
+
+    with pytest.raises(ClusterNotFoundException):
+        await joining
+    assert len(world.records.instances) == 0
 
 
 async def test_describe_list_and_drain(world):

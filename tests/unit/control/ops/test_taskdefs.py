@@ -20,6 +20,21 @@ async def test_registrations_that_arrive_together_get_consecutive_numbers(world)
     assert sorted(map(revision, arns)) == list(range(1, 21))
 
 
+async def test_registrations_do_not_wait_for_each_others_write(world):
+    """One commit serves all that arrive together; a number that had to be taken twice would cost another."""
+    written = []
+    txn = world.store.txn
+
+    def counted(compares, writes):
+        written.append(writes)
+        return txn(compares, writes)
+
+    world.store.txn = counted
+    await asyncio.gather(*(world.define() for _ in range(20)))
+
+    assert len(written) == 20
+
+
 async def test_two_control_planes_over_one_store_never_use_a_number_twice(world):
     async with world_over(world.store) as other:
         arns = await asyncio.gather(*(one.define() for one in (world, other) * 10))

@@ -12,7 +12,7 @@ from sexton.wire.errors import (
     ServiceNotFoundException,
     UnsupportedFeatureException,
 )
-from unit.control.world import world_over
+from unit.control.world import Gate, world_over
 
 
 async def test_a_task_is_accepted_with_its_place(world):
@@ -118,16 +118,32 @@ async def test_spread_is_by_tasks_then_memory(world):
 
 
 async def test_a_host_that_leaves_while_a_task_is_written_takes_no_task_with_it(world):
-    """Deregistration and RunTask at once: whatever order they land in, no task is left waiting for nobody."""
-    await world.define(container={"memory": 6, "cpu": 0})
-    for _ in range(10):
-        instance = await world.join()
-        gone = world.do("DeregisterContainerInstance", containerInstance=instance, force=True)
-        outcomes = await asyncio.gather(world.run(count=2), gone, world.run(count=2), return_exceptions=True)
+    """Whoever deregisters the host cannot see the task yet, so it must not be written any more."""
+    await world.define()
+    instance = await world.join()
+    gate = Gate(world.store, "tasks/")
+    running = asyncio.ensure_future(world.run())
+    await gate.reached.wait()
 
-        tasks = [task["taskArn"] for one in outcomes if isinstance(one, dict) for task in one.get("tasks", ())]
-        for arn in tasks:
-            assert (await world.task(arn))["lastStatus"] == "STOPPED"
+    await world.do("DeregisterContainerInstance", containerInstance=instance)
+    gate.opened.set()
+
+    with pytest.raises(InvalidParameterException, match="No Container Instances"):
+        await running
+    assert len(world.records.tasks) == 0
+
+
+async def test_a_task_is_placed_again_when_its_host_changed_meanwhile(world):
+    await world.define()
+    first, second = sorted([await world.join(), await world.join()])
+    gate = Gate(world.store, "tasks/")
+    running = asyncio.ensure_future(world.run())
+    await gate.reached.wait()
+    for host in (first, second):
+        await world.connect(host, connected=host == second)
+    gate.opened.set()
+
+    assert [task["containerInstanceArn"] for task in (await running)["tasks"]] == [second]
 
 
 async def test_a_negative_override_frees_nothing(world):

@@ -76,7 +76,10 @@ def _host(instance: ecs.ContainerInstance | None) -> str:
 
 def _pull(task: ecs.Task, now: float) -> str:
     if task.pull_stopped_at:
-        return f"Its images were ready {_after(task.pull_started_at, task.pull_stopped_at)} after they were looked for."
+        took = _after(task.pull_started_at, task.pull_stopped_at)
+        if any((one.reason or "").startswith("CannotPull") for one in task.containers or ()):
+            return f"Its images were looked for during {took}, and not all could be pulled."
+        return f"Its images were ready {took} after they were looked for."
     return f"Its images have been pulled since {_ago(task.pull_started_at, now)}."
 
 
@@ -136,7 +139,7 @@ def _next_steps(
     if codes and task.stop_code == "EssentialContainerExited":
         yield f"Read what it wrote: sexton logs {short}"
     if task.last_status not in ("RUNNING", "STOPPED") and instance is not None and not instance.agent_connected:
-        yield "Nothing happens until the agent of that host is connected: look at its log and run 'sexton doctor' there."
+        yield "Nothing happens until that host's agent is connected: read its log, and run 'sexton doctor' there."
 
 
 def _ago(then: float | None, now: float) -> str:

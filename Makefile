@@ -36,8 +36,9 @@ soak: setup ## the fault and leak campaigns with large counts
 fmt: setup ## format and fix what can be fixed
 	.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
 
-generate: setup ## the wire shapes from the service model
+generate: setup ## the wire shapes from the service model, the made parts of the manual from the code
 	$(PY) scripts/generate_wire.py
+	$(PY) scripts/generate_docs.py
 
 lock: setup ## new versions into the hashed locks
 	scripts/lock.sh

@@ -51,6 +51,32 @@ class DefinitionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     tags: tuple[ecs.Tag, ...] = ()
 
 
+class FamilyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest number of a family that was removed, so that it is never given again."""
+
+    newest: int
+
+
+class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A capacity provider that somebody made; FARGATE and FARGATE_SPOT are there without one."""
+
+    region: str
+    provider: ecs.CapacityProvider
+    ended_at: float = 0.0  # when it was deleted; an INACTIVE provider is forgotten after a while
+
+    @property
+    def name(self) -> str:
+        return self.provider.name or ""
+
+
+class AccountSettingRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one principal chose; what the account's root chose holds for everyone who chose nothing."""
+
+    principal: str  # its ARN
+    name: str
+    value: str
+
+
 class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A container instance without its counts and remaining resources, which are computed."""
 
@@ -72,6 +98,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: ecs.Task
     demand: Resources = NOTHING
     account: str = ""
+    protected_until: float = 0.0  # scale-in and deployments leave the task alone until then
 
     @property
     def arn(self) -> str:
@@ -200,6 +227,9 @@ class Records:
         self._store = store
         self.clusters = Table("clusters/", ClusterRecord)
         self.definitions = Table("definitions/", DefinitionRecord)
+        self.families = Table("families/", FamilyRecord)
+        self.providers = Table("providers/", ProviderRecord)
+        self.settings = Table("settings/", AccountSettingRecord)
         self.instances = Table("instances/", InstanceRecord).grouped(lambda record: f"{record.region}/{record.cluster}")
         # Only tasks that have not ended belong to their instance: the others are kept for an hour, and may be many.
         self.tasks = Table("tasks/", TaskRecord).grouped(
@@ -208,7 +238,16 @@ class Records:
         self.tokens = Table("tokens/", TokenRecord)
         self._tables: dict[str, Table[msgspec.Struct]] = {
             table.prefix: table  # type: ignore[misc]
-            for table in (self.clusters, self.definitions, self.instances, self.tasks, self.tokens)
+            for table in (
+                self.clusters,
+                self.definitions,
+                self.families,
+                self.instances,
+                self.providers,
+                self.settings,
+                self.tasks,
+                self.tokens,
+            )
         }
         self._encoder = msgspec.json.Encoder()
         # Records just written by this process, by the identity of their bytes' content: they need no decoding.

@@ -68,6 +68,10 @@ def container_arn(place: Place, cluster: str, task_id: str, container_id: str) -
     return place.arn(f"container/{cluster}/{task_id}/{container_id}")
 
 
+def capacity_provider_arn(place: Place, name: str) -> str:
+    return place.arn(f"capacity-provider/{name}")
+
+
 def definition_arn(place: Place, family: str, revision: int) -> DefinitionArn:
     return DefinitionArn(place.arn(f"task-definition/{family}:{revision}"))
 
@@ -119,6 +123,17 @@ def parse_definition(text: str) -> Revision | None:
     ):
         return None
     return Revision(family, int(revision) if colon else 0)
+
+
+def parse_capacity_provider(text: str) -> str | None:
+    """A capacity provider's name from a name or ARN; its characters are those of a family's."""
+    name = _resource(text, "capacity-provider")
+    return name if name is not None and _FAMILY.match(name) else None
+
+
+def principal_arn(place: Place, who: str) -> str:
+    """Who makes requests: ``user/NAME``, ``role/NAME``, or ``root`` for the account itself."""
+    return f"arn:{partition(place.region)}:iam::{place.account}:{who}"
 
 
 def last_part(arn: str) -> str:

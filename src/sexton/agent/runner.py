@@ -318,7 +318,12 @@ class Runner:
             except (Unavailable, Refused) as error:
                 log.warning("task cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
             await asyncio.sleep(delay)
-        await self._reclaim()  # what was in the way before is gone with the containers
+        if self._context.cgroups is not None and not self.known.reclaimed:
+            # No container is left, so what still runs here is what an engine lost sight of when it died.
+            lost = self._context.cgroups.kill(self.task_id)
+            if lost:
+                log.warning("lost processes killed", extra={"task": self.arn, "processes": lost})
+            await self._reclaim()
         await self._hooks.forget(self.arn)
         log.info("task removed", extra={"task": self.arn})
         self.post(Finished())

@@ -284,7 +284,7 @@ def _advance(one: KnownContainer, event: Event) -> KnownContainer:
     return msgspec.structs.replace(
         one,
         status=status,
-        runtime_id=one.runtime_id or event.runtime_id,
+        runtime_id=event.runtime_id or one.runtime_id,  # one that could not be started is made anew
         image_digest=one.image_digest or event.image_digest,
         exit_code=event.exit_code if event.exit_code is not None else one.exit_code,
         reason=one.reason or event.error[:REASON_LIMIT],

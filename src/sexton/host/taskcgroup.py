@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,9 @@ TASKS = "ecs"
 CPU_PERIOD_US = 100_000
 # One drain's time; what it cannot free by then is pinned by something that reclaim does not reach.
 DRAIN_SECONDS = 3.0
+
+# What runc calls its process in a container until the container's own program replaces it.
+_WAITING = "runc:["
 
 # Drains at once: each may keep a core busy for its whole time, and tasks that end need none of them soon.
 MOST_DRAINS = 2
@@ -72,7 +76,8 @@ class Limits(NamedTuple):
 class TaskCgroups:
     """Task directories below one mount point of cgroup hierarchies."""
 
-    def __init__(self, mount: Path) -> None:
+    def __init__(self, mount: Path, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
         self._drains = asyncio.Semaphore(MOST_DRAINS)
         self._v2 = (mount / "cgroup.controllers").exists()
         if self._v2:
@@ -143,6 +148,34 @@ class TaskCgroups:
                 log.warning("task memory cannot be drained", extra={"cgroup": str(place), "reason": str(error)})
                 return False
 
+    def stillborn(self, task_id: str, container_id: str) -> bool:
+        """Whether all there is of a container is its runtime's own process, waiting to become the container's."""
+        names = [self._name(pid) for pid in self._processes(task_id, container_id)]
+        return bool(names) and all(name.startswith(_WAITING) for name in names)
+
+    def kill(self, task_id: str, container_id: str = "") -> int:
+        """SIGKILL whatever is left in a task's cgroup, or in that of one of its containers; how many there were."""
+        found = self._processes(task_id, container_id)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(found)
+
+    def _processes(self, task_id: str, container_id: str) -> set[int]:
+        found: set[int] = set()
+        for top in self._tops:
+            place = top / TASKS / task_id / container_id
+            for path in [place, *_below(place)]:
+                with contextlib.suppress(OSError):
+                    found.update(int(pid) for pid in (path / "cgroup.procs").read_text().split())
+        return found - {0}
+
+    def _name(self, pid: int) -> str:
+        try:
+            return (self._proc / str(pid) / "comm").read_text()
+        except OSError:
+            return ""  # ended just now; whether it had become the container's own, nobody knows
+
     def remove_parent(self) -> None:
         """Remove the common parent where nothing is left below it, not even another agent's empty directory."""
         for top in self._tops:
@@ -161,6 +194,14 @@ def _listed(place: Path) -> Iterable[Path]:
         return list(place.iterdir())
     except OSError:
         return ()
+
+
+def _below(place: Path) -> Iterable[Path]:
+    """The cgroups below one, at any depth."""
+    for path in _listed(place):
+        if path.is_dir():
+            yield path
+            yield from _below(path)
 
 
 def _is_hierarchy(path: Path) -> bool:

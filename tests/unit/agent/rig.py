@@ -126,13 +126,21 @@ class Cgroups:
         self.prepared: list[str] = []
         self.reclaimed: list[str] = []
         self.busy = 0
-        self.writable = True
+        self.half_started: set[str] = set()
+        self.killed: list[tuple[str, str]] = []
 
     def parent(self, task_id: str) -> str:
         return f"/ecs/{task_id}"
 
     def prepare(self, task_id: str, limits: Any) -> None:
         self.prepared.append(task_id)
+
+    def stillborn(self, task_id: str, container_id: str) -> bool:
+        return container_id in self.half_started
+
+    def kill(self, task_id: str, container_id: str = "") -> int:
+        self.killed.append((task_id, container_id))
+        return 1
 
     async def reclaim(self, task_id: str) -> bool:
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import pytest
 
 from sexton.agent.ports import FALLBACK, NoPort, PortAllocator
 
-SPAN = (42100, 42103)
+SPAN = (23100, 23103)
 NONE: frozenset[int] = frozenset()
 
 
@@ -19,41 +19,41 @@ def allocator(span: tuple[int, int] = SPAN, reserved: frozenset[int] = NONE) -> 
 
 def test_goes_round_the_range() -> None:
     ports = allocator()
-    assert [ports.take("tcp") for _ in range(5)] == [42100, 42101, 42102, 42103, 42100]
+    assert [ports.take("tcp") for _ in range(5)] == [23100, 23101, 23102, 23103, 23100]
 
 
 def test_reserved_ports_are_passed_over() -> None:
-    ports = allocator(reserved=frozenset({42100, 42102}))
-    assert [ports.take("udp") for _ in range(3)] == [42101, 42103, 42101]
+    ports = allocator(reserved=frozenset({23100, 23102}))
+    assert [ports.take("udp") for _ in range(3)] == [23101, 23103, 23101]
 
 
 @pytest.mark.parametrize(("protocol", "kind"), [("tcp", socket.SOCK_STREAM), ("udp", socket.SOCK_DGRAM)])
 def test_port_in_use_is_passed_over(protocol: str, kind: socket.SocketKind) -> None:
     with socket.socket(socket.AF_INET, kind) as taken:
-        taken.bind(("127.0.0.1", 42100))
+        taken.bind(("127.0.0.1", 23100))
         if kind is socket.SOCK_STREAM:
             taken.listen()
-        assert allocator().take(protocol) == 42101
+        assert allocator().take(protocol) == 23101
 
 
 def test_port_that_is_only_lingering_is_free() -> None:
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("127.0.0.1", 42100))
+        server.bind(("127.0.0.1", 23100))
         server.listen()
-        with socket.create_connection(("127.0.0.1", 42100)), server.accept()[0] as ours:
+        with socket.create_connection(("127.0.0.1", 23100)), server.accept()[0] as ours:
             ours.close()  # ours closes first, so this end waits out the connection
-    assert allocator().take("tcp") == 42100
+    assert allocator().take("tcp") == 23100
 
 
 def test_full_range_is_said() -> None:
     with pytest.raises(NoPort):
-        allocator(reserved=frozenset(range(42100, 42104))).take("tcp")
+        allocator(reserved=frozenset(range(23100, 23104))).take("tcp")
 
 
 def test_kernels_own_range_is_the_default(tmp_path: Path) -> None:
     file = tmp_path / "ip_local_port_range"
-    file.write_text("42100\t42101\n")
+    file.write_text("23100\t23101\n")
     ports = PortAllocator(None, NONE, str(file))
-    assert {ports.take("tcp") for _ in range(4)} == {42100, 42101}
+    assert {ports.take("tcp") for _ in range(4)} == {23100, 23101}
     assert FALLBACK[0] <= PortAllocator(None, NONE, str(tmp_path / "none")).take("tcp") <= FALLBACK[1]

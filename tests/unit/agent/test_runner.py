@@ -104,6 +104,41 @@ async def test_image_reference_that_is_none_ends_the_task() -> None:
     assert end.containers[0].reason == "CannotPullContainerError: invalid reference format"
 
 
+async def test_container_that_a_dying_engine_half_started_is_made_anew() -> None:
+    async with Host() as host:
+        gate = host.runtime.hold("start")
+        await host.engine.take([task()], 1)
+        await gate.reached.wait()
+        first = host.only().id
+        host.cgroups.half_started.add(first)
+        host.runtime.fail("start", Refused("failed to start shim: mkdir x: file exists: unknown", 500))
+        gate.open()
+        await host.until_running()
+        assert host.cgroups.killed == [(f"{1:032x}", first)]
+        assert host.known().runtime_id == host.only().id != first
+        host.runtime.exit(host.only().id, 5)
+        end = await host.until_stopped()
+    (one,) = end.containers or ()
+    assert (one.exit_code, one.reason) == (5, None) and one.runtime_id != first
+    assert list(host.runs.values()) == [1]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+async def test_start_that_is_refused_may_have_happened_and_is_not_repeated(seen: bool) -> None:
+    """The remains of a container whose own program may have run, or a refusal for another reason."""
+    async with Host() as host:
+        gate = host.runtime.hold("start")
+        await host.engine.take([task()], 1)
+        await gate.reached.wait()
+        if seen:
+            host.cgroups.half_started.add(host.only().id)
+        host.runtime.fail("start", Refused("no such command" if seen else "task already exists", 500))
+        gate.open()
+        end = await host.until_stopped()
+    assert end.containers is not None and "CannotStartContainerError" in (end.containers[0].reason or "")
+    assert host.runs == {} and host.runtime.count("create") == 1
+
+
 async def test_command_that_is_none_ends_the_task() -> None:
     async with Host(engine(behave=lambda body: Behaviour(start_error="exec: no such file"))) as host:
         await host.engine.take([task()], 1)
@@ -248,6 +283,7 @@ async def test_cgroup_that_is_busy_is_tried_again_and_never_for_ever() -> None:
         host.engine.stop([arn()], "")
         await host.until_gone()
         assert host.cgroups.reclaimed == [f"{1:032x}"]
+        assert host.cgroups.killed == [(f"{1:032x}", "")]  # what the engine lost sight of, once no container is left
 
 
 async def test_engine_that_cannot_stop_a_container_is_not_asked_in_a_tight_loop() -> None:

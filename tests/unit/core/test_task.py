@@ -197,7 +197,7 @@ def test_what_is_known_of_a_container_is_kept_through_its_life():
     )
     one = known.container("a")
 
-    assert (one.image_digest, one.runtime_id, one.bindings) == ("sha256:1", "r1", (binding,))
+    assert (one.image_digest, one.runtime_id, one.bindings) == ("sha256:1", "r2", (binding,))
     assert (one.created_at, one.started_at, one.finished_at, one.exit_code) == (3.0, 4.0, 5.0, 1)
 
 

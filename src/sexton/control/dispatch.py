@@ -17,7 +17,7 @@ import msgspec
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control.context import Call, Context, Operation
-from sexton.control.ops import agentcalls, clusters, instances, taskdefs, tasks
+from sexton.control.ops import agentcalls, clusters, instances, tags, taskdefs, tasks
 from sexton.store.contract import StoreError
 from sexton.wire import constraints, ecs
 from sexton.wire.errors import (
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 OPERATIONS: Mapping[str, Operation] = {
     name: operation
-    for module in (clusters, taskdefs, tasks, instances, agentcalls)
+    for module in (clusters, taskdefs, tasks, instances, agentcalls, tags)
     for name, operation in module.OPERATIONS.items()
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from sexton.control.context import CONFLICT_TRIES, Call, Context, Operation, active_cluster, busy, invalid
-from sexton.control.ops import instances, taskdefs, tasks
+from sexton.control.ops import instances, tasks
 from sexton.control.records import TaskRecord
 from sexton.core import lifecycle
 from sexton.wire import ecs
@@ -84,38 +84,9 @@ def _essential(context: Context, call: Call, record: TaskRecord) -> frozenset[st
     return frozenset(one.name or "" for one in containers or () if one.essential is not False)
 
 
-async def list_tags(
-    context: Context, call: Call, request: ecs.ListTagsForResourceRequest
-) -> ecs.ListTagsForResourceResponse:
-    """Tags of the resources that there are so far; agents ask for those of their task and of themselves."""
-    arn = request.resource_arn or ""
-    found: tuple[ecs.Tag, ...] | None = None
-    kind, _, rest = arn.split(":", 5)[-1].partition("/")
-    parts = rest.split("/")
-    records = context.records
-    match kind, len(parts):
-        case "cluster", 1:
-            cluster = records.clusters.get(call.region, parts[0])
-            found = (cluster.value.cluster.tags or ()) if cluster else None
-        case "task", 2:
-            task = records.tasks.get(call.region, *parts)
-            found = (task.value.task.tags or ()) if task else None
-        case "container-instance", 2:
-            instance = records.instances.get(call.region, *parts)
-            found = (instance.value.instance.tags or ()) if instance else None
-        case "task-definition", 1:
-            revision = parts[0].partition(":")[2]
-            definition = taskdefs.find(context, call, parts[0]) if revision else None
-            found = definition.value.tags if definition else None
-    if found is None:
-        raise invalid("The specified resource was not found. Specify a valid resource ARN.")
-    return ecs.ListTagsForResourceResponse(tags=found)
-
-
 OPERATIONS: dict[str, Operation] = {
     "DiscoverPollEndpoint": discover,
     "SubmitTaskStateChange": submit_task,
     "SubmitContainerStateChange": submit_container,
     "SubmitAttachmentStateChanges": submit_attachments,
-    "ListTagsForResource": list_tags,
 }

@@ -20,7 +20,7 @@ from sexton.control.context import (
     page,
 )
 from sexton.control.records import ClusterRecord, Entry
-from sexton.core import names
+from sexton.core import names, tagging
 from sexton.wire import ecs
 from sexton.wire.errors import (
     ClusterContainsContainerInstancesException,
@@ -49,6 +49,8 @@ def counted(context: Context, entry: Entry[ClusterRecord], *, tags: bool = False
 
 async def create(context: Context, call: Call, request: ecs.CreateClusterRequest) -> ecs.CreateClusterResponse:
     name = cluster_name(request.cluster_name)
+    if problem := tagging.problem(request.tags):
+        raise invalid(problem)
     for _ in range(CONFLICT_TRIES):
         entry = context.records.clusters.get(call.region, name)
         if entry is not None and entry.value.cluster.status == "ACTIVE":

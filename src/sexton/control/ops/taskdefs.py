@@ -21,7 +21,7 @@ from sexton.control.context import (
     page_token,
 )
 from sexton.control.records import DefinitionRecord, Entry, revision_key
-from sexton.core import capabilities, definition, names
+from sexton.core import capabilities, definition, names, tagging
 from sexton.wire import ecs
 
 
@@ -50,6 +50,8 @@ async def register(
     problem = definition.check(request)
     if problem:
         raise client_error(problem)
+    if problem := tagging.problem(request.tags):
+        raise invalid(problem)
     record = await _append(context, call, request, request.family or "")
     return ecs.RegisterTaskDefinitionResponse(task_definition=record.definition, tags=record.tags or None)
 

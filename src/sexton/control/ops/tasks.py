@@ -29,7 +29,7 @@ from sexton.control.context import (
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, Entry, TaskRecord
 from sexton.control.scheduler import choose
-from sexton.core import lifecycle, names, render
+from sexton.core import lifecycle, names, render, tagging
 from sexton.core.definition import LEAST_MEMORY
 from sexton.core.lifecycle import StopCode
 from sexton.core.placement import Refusal
@@ -123,6 +123,10 @@ def _understand(
 ) -> _Order:
     """What is to be run, or the API's error for what cannot be."""
     _refuse_unserved(request)
+    if problem := tagging.problem(request.tags):
+        raise invalid(problem)
+    if request.propagate_tags == "SERVICE":
+        raise invalid("propagateTags SERVICE is for the tasks of services; use TASK_DEFINITION or NONE.")
     definition = taskdefs.active(context, call, request.task_definition)
     awsvpc = definition.definition.network_mode == "awsvpc"
     if awsvpc and request.network_configuration is None:
@@ -236,12 +240,10 @@ def _record(context: Context, call: Call, order: _Order, instance: str) -> TaskR
 
 
 def _tags(order: _Order) -> tuple[ecs.Tag, ...]:
-    own = {tag.key: tag for tag in order.request.tags or ()}
-    if order.request.propagate_tags == "TASK_DEFINITION":
-        own = {tag.key: tag for tag in order.definition.tags} | own
-    if order.request.enable_ecs_managed_tags:
-        own["aws:ecs:clusterName"] = ecs.Tag(key="aws:ecs:clusterName", value=order.cluster)
-    return tuple(own.values())
+    request = order.request
+    inherited = order.definition.tags if request.propagate_tags == "TASK_DEFINITION" else ()
+    managed = bool(request.enable_ecs_managed_tags)
+    return tagging.of_task(request.tags, inherited, managed=managed, cluster=order.cluster)
 
 
 def _failure(refusal: Refusal) -> ecs.Failure:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from etcd import shared_etcd
 from sexton.store.contract import Put, Store
 from sexton.store.opening import open_store
 from sexton.store.watching import HELD_CHANGES
@@ -16,14 +17,21 @@ from sexton.store.watching import HELD_CHANGES
 
 class Backend(NamedTuple):
     open: Callable[[Path], Awaitable[Store]]
-    """A store that keeps its state under this directory; opened again it has the same state."""
+    """A store that keeps its state under this directory (or this name); opened again it has the same state."""
 
     forget: Callable[[Store], Awaitable[None]]
     """Let so much happen that the changes made before are no longer held. May write under ``forget/``."""
 
+    callers_clock: bool
+    """Leases end by the ``now`` a caller gives; otherwise by a server's own clock, which nobody can push."""
+
 
 async def _open_sqlite(directory: Path) -> Store:
     return await open_store(f"sqlite://{directory}/store.db")
+
+
+async def _open_etcd(directory: Path) -> Store:
+    return await open_store(f"{shared_etcd().url}{directory}")
 
 
 async def _overwrite_history(store: Store) -> None:
@@ -32,5 +40,6 @@ async def _overwrite_history(store: Store) -> None:
 
 
 BACKENDS = {
-    "sqlite": Backend(_open_sqlite, _overwrite_history),
+    "sqlite": Backend(_open_sqlite, _overwrite_history, callers_clock=True),
+    "etcd": Backend(_open_etcd, _overwrite_history, callers_clock=False),
 }

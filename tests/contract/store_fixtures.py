@@ -19,12 +19,8 @@ Reopen = Callable[[], Awaitable[Store]]
 """Close the store if it is open, and open it again."""
 
 
-class StoreSuite:
-    """The tests of a class that inherits this run over every backend."""
-
-    @pytest.fixture(params=sorted(BACKENDS))
-    def backend(self, request: pytest.FixtureRequest) -> Backend:
-        return BACKENDS[request.param]
+class OneStore:
+    """A test's store. Which one is for the class that inherits this to say."""
 
     @pytest.fixture(autouse=True)
     def never_blocks_the_loop(self) -> Iterator[None]:
@@ -49,6 +45,30 @@ class StoreSuite:
     @pytest.fixture
     async def store(self, reopen: Reopen) -> Store:
         return await reopen()
+
+
+class StoreSuite(OneStore):
+    """The tests of a class that inherits this run over every backend."""
+
+    @pytest.fixture(params=sorted(BACKENDS))
+    def backend(self, request: pytest.FixtureRequest) -> Backend:
+        return BACKENDS[request.param]
+
+
+class CallersClockSuite(OneStore):
+    """Over every backend whose leases end by the time that callers tell."""
+
+    @pytest.fixture(params=sorted(name for name, backend in BACKENDS.items() if backend.callers_clock))
+    def backend(self, request: pytest.FixtureRequest) -> Backend:
+        return BACKENDS[request.param]
+
+
+class ServersClockSuite(OneStore):
+    """Over every backend whose leases end by a clock of its own."""
+
+    @pytest.fixture(params=sorted(name for name, backend in BACKENDS.items() if not backend.callers_clock))
+    def backend(self, request: pytest.FixtureRequest) -> Backend:
+        return BACKENDS[request.param]
 
 
 async def put(store: Store, *keys: str, lease: int = 0) -> int:

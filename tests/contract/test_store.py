@@ -22,11 +22,10 @@ from sexton.store.contract import Change, Compacted, Compare, Delete, KeyValue, 
 
 
 class TestReading(StoreSuite):
-    async def test_a_new_store_is_empty_at_revision_zero(self, store: Store) -> None:
+    async def test_a_new_store_is_empty(self, store: Store) -> None:
         page = await store.range("")
 
-        assert store.revision == 0
-        assert page == ((), 0, False)
+        assert page == ((), store.revision, False)
         assert await store.get("absent") is None
 
     async def test_a_written_key_is_read_with_its_revisions(self, store: Store) -> None:
@@ -147,11 +146,26 @@ class TestTransaction(StoreSuite):
 
     async def test_an_absent_key_meets_no_condition_but_zero(self, store: Store) -> None:
         await put(store, "gone")
-        await store.txn([], [Delete("gone")])
+        removed = await store.txn([], [Delete("gone")])
 
-        for revision in (1, 2, 3):
+        for revision in range(removed.revision - 1, removed.revision + 2):
             assert not (await store.compare_and_swap("gone", revision, b"no")).succeeded
         assert (await store.compare_and_swap("gone", 0, b"yes")).succeeded
+
+    async def test_the_largest_transaction_every_store_takes(self, store: Store) -> None:
+        revision = await put(store, *(f"condition/{number}" for number in range(4)))
+        held = {item.key: item.mod_revision for item in (await store.range("condition/")).items}
+        conditions = [Compare(key, modified) for key, modified in held.items()]
+        conditions += [Compare(f"absent/{number}", 0) for number in range(60)]
+        result = await store.txn(conditions, [Put(f"k/{number:04}", bytes(250)) for number in range(4096)])
+        refused = await store.txn(conditions, [Put("k/0000", b""), *(Delete(f"k/{n:04}") for n in range(1, 4096))])
+        await store.txn([], [Put("absent/7", b"")])
+        late = await store.txn(conditions, [Delete(f"k/{number:04}") for number in range(4096)])
+        page = await store.range("k/")
+
+        assert (result.succeeded, refused.succeeded, late.succeeded) == (True, True, False)
+        assert revision < result.revision < refused.revision
+        assert [(item.key, item.mod_revision) for item in page.items] == [("k/0000", refused.revision)]
 
     async def test_conditions_see_the_state_before_the_writes(self, store: Store) -> None:
         result = await store.txn([Compare("a", 0)], [Put("a", b"1")])
@@ -229,7 +243,16 @@ class TestConcurrency(StoreSuite):
 
         revisions = await asyncio.gather(*(write(who) for who in range(1200)))
 
-        assert revisions == sorted(set(revisions))
+        assert len(set(revisions)) == 1200
+
+    async def test_writes_of_one_key_happen_in_the_order_they_were_asked_for(self, store: Store) -> None:
+        results = await asyncio.gather(*(store.txn([], [Put(f"k/{who % 7}", b"%d" % who)]) for who in range(210)))
+        page = await store.range("k/")
+
+        for key in range(7):
+            revisions = [result.revision for result in results[key::7]]
+            assert revisions == sorted(set(revisions))
+        assert [int(item.value) for item in page.items] == list(range(203, 210))
 
     async def test_a_refused_request_does_not_disturb_those_beside_it(self, store: Store) -> None:
         results = await asyncio.gather(
@@ -267,12 +290,12 @@ class TestWatch(StoreSuite):
         )
 
     async def test_changes_of_the_past_come_first_and_none_is_missed_or_doubled(self, store: Store) -> None:
-        await put(store, *(f"k/{number}" for number in range(5)))
-        async with store.watch("k/", 2) as watch:
-            await put(store, *(f"k/{number}" for number in range(5, 10)))
+        revisions = [await put(store, f"k/{number}") for number in range(5)]
+        async with store.watch("k/", revisions[1]) as watch:
+            revisions += [await put(store, f"k/{number}") for number in range(5, 10)]
             seen = [await next_batch(watch) for _ in range(8)]
 
-        assert [batch[0].revision for batch in seen] == [3, 4, 5, 6, 7, 8, 9, 10]
+        assert [batch[0].revision for batch in seen] == revisions[2:]
 
     async def test_a_watch_from_the_revision_of_a_range_continues_it(self, store: Store) -> None:
         await put(store, "k/1", "k/2")
@@ -284,7 +307,7 @@ class TestWatch(StoreSuite):
         assert [change.key for change in batch] == ["k/3"]
 
     async def test_other_prefixes_and_refused_transactions_are_silent(self, store: Store) -> None:
-        async with store.watch("k/", 0) as watch:
+        async with store.watch("k/", store.revision) as watch:
             await put(store, "l/1", "k")
             await store.txn([Compare("k", 99)], [Put("k/no", b"")])
             await store.txn([], [Delete("k/absent")])
@@ -294,22 +317,24 @@ class TestWatch(StoreSuite):
         assert [change.key for change in batch] == ["k/1"]
 
     async def test_writers_at_once_are_watched_one_by_one_in_revision_order(self, store: Store) -> None:
-        async with store.watch("", 0) as watch:
+        async with store.watch("", store.revision) as watch:
             results = await asyncio.gather(*(store.txn([], [Put(f"k/{who}", b"")]) for who in range(100)))
             batches = [await next_batch(watch) for _ in results]
 
-        assert batches == [(Change(f"k/{who}", b"", result.revision),) for who, result in enumerate(results)]
-        assert [batch[0].revision for batch in batches] == list(range(1, 101))
+        written = sorted((result.revision, f"k/{who}") for who, result in enumerate(results))
+        assert batches == [(Change(key, b"", revision),) for revision, key in written]
 
     async def test_a_watch_from_the_future_begins_there(self, store: Store) -> None:
-        async with store.watch("", 2) as watch:
-            await put(store, "a", "b", "c")
+        future = store.revision + 2
+        async with store.watch("", future) as watch:
+            written = [(await put(store, key), key) for key in "abc"]
             batch = await next_batch(watch)
+        revision, key = next(one for one in written if one[0] > future)
 
-        assert batch == (Change("c", b"c", 3),)
+        assert batch == (Change(key, key.encode(), revision),)
 
     async def test_a_change_is_readable_when_its_watch_tells(self, store: Store) -> None:
-        async with store.watch("", 0) as watch:
+        async with store.watch("", store.revision) as watch:
             writing = asyncio.ensure_future(store.txn([], [Put("a", b"1")]))
             (change,) = await next_batch(watch)
             read = await store.get("a")
@@ -319,7 +344,7 @@ class TestWatch(StoreSuite):
         assert read.mod_revision == change.revision <= store.revision
 
     async def test_waiting_that_was_given_up_loses_no_change(self, store: Store) -> None:
-        async with store.watch("", 0) as watch:
+        async with store.watch("", store.revision) as watch:
             waiting = asyncio.ensure_future(anext(aiter(watch)))
             await asyncio.sleep(0)
             waiting.cancel()
@@ -330,11 +355,12 @@ class TestWatch(StoreSuite):
         assert [change.key for change in batch] == ["a"]
 
     async def test_every_watch_of_a_key_is_told(self, store: Store) -> None:
-        async with store.watch("k/", 0) as narrow, store.watch("", 0) as wide, store.watch("k/1", 0) as exact:
-            await put(store, "k/1")
+        now = store.revision
+        async with store.watch("k/", now) as narrow, store.watch("", now) as wide, store.watch("k/1", now) as exact:
+            revision = await put(store, "k/1")
             batches = [await next_batch(watch) for watch in (narrow, wide, exact)]
 
-        assert batches == [(Change("k/1", b"k/1", 1),)] * 3
+        assert batches == [(Change("k/1", b"k/1", revision),)] * 3
 
     async def test_history_that_is_no_longer_held_is_refused(self, store: Store, backend: Backend) -> None:
         revision = await put(store, "k/1", "k/2")

@@ -1,18 +1,21 @@
 """What every store can do, in etcd's vocabulary.
 
-Keys are text, values are bytes, and every accepted transaction that changes something advances one revision
-for the whole store. A write is acknowledged once it is durable, and from then on every read of this process
-sees it. A write that fails with StoreError, or whose caller was cancelled, was not acknowledged: this process
-never shows a failed one, yet after a crash it may turn out to have been kept. Reads are answered from memory.
-A watch delivers every change after a revision, in revision order, a transaction's changes together: whoever
-watches rebuilds exactly what the store holds.
+Keys are text, values are bytes, and every accepted transaction that changes something advances the one revision
+of the whole store; where others share the server, their changes may advance it too. A write is acknowledged once it
+is durable, and from then on every read of this process sees it. A write that fails with StoreError, or whose caller
+was cancelled, was not acknowledged: this process never shows a failed one, yet after a crash it may turn out to have
+been kept. The exception says so itself: ``OutcomeUnknown``, when a store behind a network fell silent after it was
+asked. Transactions of one process that name the same key or lease happen in the order they were asked for, others in
+any order. Reads are answered from memory. A watch delivers every change after a revision, in revision order, a
+transaction's changes together: whoever watches rebuilds exactly what the store holds.
 
 A store belongs to the event loop that opened it. Once it is closed, everything but ``close`` raises StoreError,
 open watches included.
 
 Nothing here reads a clock or invents an id: the time a lease is counted from is the caller's argument, so
-that the same calls always make the same state. The suite in ``tests/contract/test_store.py`` runs unchanged
-over every implementation.
+that the same calls always make the same state. Only a server that many processes share must count by a clock
+of its own (etcd does): there ``now`` is ignored, a lease lives at least as long as it was granted for, and
+``expire`` has nothing to do. The suite in ``tests/contract/test_store.py`` runs unchanged over every implementation.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class StoreError(Exception):
@@ -29,6 +32,10 @@ class StoreError(Exception):
 
 class Compacted(StoreError):  # noqa: N818 - a condition the watcher handles, not a failure
     """The history before the asked revision is gone: read everything again, then watch from there."""
+
+
+class OutcomeUnknown(StoreError):  # noqa: N818 - a condition the writer settles by reading
+    """The write may have happened, or may yet in the next seconds: read before doing it again."""
 
 
 class Durability(StrEnum):
@@ -124,7 +131,8 @@ class Store(Protocol):
     async def txn(self, compares: Sequence[Compare], writes: Sequence[Write]) -> TxnResult:
         """All writes when every condition holds, else none. Returns after the result is durable.
 
-        Raises StoreError for an empty key, a key written twice, or a lease that has ended.
+        Raises StoreError for an empty key, a key written twice, a lease that has ended, or more than the store takes
+        at once. Every store takes 64 conditions with 4,096 writes of a megabyte together.
         """
         ...
 
@@ -152,12 +160,32 @@ class Store(Protocol):
         ...
 
     async def expire(self, now: float) -> int:
-        """End every lease whose time is over; the owner of the clock calls this. Returns how many ended.
+        """End every lease whose time is over; the owner of the clock calls this. Returns how many this call ended.
 
-        The keys of one lease vanish in one transaction.
+        The keys of one lease vanish in one transaction. A server with a clock of its own ends them unasked: always 0.
         """
         ...
 
     async def close(self) -> None:
         """Finish the writes that wait, then let go of everything; closing again is no error."""
+        ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """What a store behind a network can say besides: how old the state may be that its reads show."""
+
+    @property
+    def stale_for(self) -> float:
+        """Seconds since reads were last known to be current; about a second at most while all is well."""
+        ...
+
+    @property
+    def healthy(self) -> bool:
+        """Whether reads are current and writes have somebody to go to; else refuse work, and say ``trouble``."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not healthy, for a person; empty while it is."""
         ...

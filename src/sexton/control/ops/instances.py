@@ -28,6 +28,7 @@ from sexton.control.records import Entry, InstanceRecord, TaskRecord
 from sexton.core import lifecycle, names, resources
 from sexton.core.lifecycle import StopCode
 from sexton.wire import ecs
+from sexton.wire.errors import UNREADABLE
 
 MOST_DESCRIBED = 100
 MOST_UPDATED = 10
@@ -124,13 +125,13 @@ def _attributes(
     return sent + kept + own
 
 
-def _ec2_id(document: str | None) -> str | None:
-    """The instance's own id from its identity document; agents outside EC2 send an empty one."""
+def _ec2_id(document: str | None) -> str:
+    """The instance's own id from its identity document; agents outside EC2 send an empty one, and have no such id."""
     try:
         fields = msgspec.json.decode(document or "{}", type=dict[str, msgspec.Raw])
         return msgspec.json.decode(fields["instanceId"], type=str)
-    except (msgspec.MsgspecError, KeyError, RecursionError, UnicodeError):
-        return None
+    except (*UNREADABLE, KeyError):
+        return ""
 
 
 async def deregister(

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from local_image import EngineFailed, engine_call
@@ -38,8 +39,9 @@ def answers(url: str) -> bool:
 class HostEngine:
     """A dockerd of ours on the usual socket."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, options: Sequence[str] = ()) -> None:
         self._log = log
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._settings: dict[Path, str] = {}
         self._rules: dict[str, set[str]] = {}
@@ -54,7 +56,10 @@ class HostEngine:
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C must reach it only after the containers have been seen to.
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", program, "-H", url], stdout=log, stderr=log, start_new_session=True
+                ["setpriv", "--pdeathsig", "TERM", program, "-H", url, *self._options],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         deadline = time.monotonic() + START_SECONDS
         while not answers(url):

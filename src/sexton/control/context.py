@@ -64,7 +64,7 @@ def over(records: Records, account: str) -> Context:
     return Context(
         records=records,
         usage=usage,
-        revisions=Revisions(records.definitions),
+        revisions=Revisions(records.definitions, records.families),
         scheduler=Scheduler(records, usage),
         account=account,
         endpoint="",

@@ -17,7 +17,23 @@ import msgspec
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control.context import Call, Context, Operation
-from sexton.control.ops import agentcalls, clusters, instances, tags, taskdefs, tasks
+from sexton.control.ops import (
+    accountsettings,
+    agentcalls,
+    attributes,
+    capacity,
+    clusters,
+    clustersettings,
+    containeragent,
+    execute,
+    instances,
+    protection,
+    tags,
+    taskdef_removal,
+    taskdefs,
+    tasks,
+    unsupported,
+)
 from sexton.store.contract import StoreError
 from sexton.wire import constraints, ecs
 from sexton.wire.errors import (
@@ -36,7 +52,23 @@ log = logging.getLogger(__name__)
 
 OPERATIONS: Mapping[str, Operation] = {
     name: operation
-    for module in (clusters, taskdefs, tasks, instances, agentcalls, tags)
+    for module in (
+        accountsettings,
+        agentcalls,
+        attributes,
+        capacity,
+        clusters,
+        clustersettings,
+        containeragent,
+        execute,
+        instances,
+        protection,
+        tags,
+        taskdef_removal,
+        taskdefs,
+        tasks,
+        unsupported,
+    )
     for name, operation in module.OPERATIONS.items()
 }
 

@@ -1,6 +1,7 @@
 """Forgets what has ended, so that the records do not grow with everything that ever was.
 
-Stopped tasks go after an hour, deleted clusters with them, and client tokens once nothing they did is known any more.
+Stopped tasks go after an hour, deleted clusters and capacity providers with them, task definitions that are to be
+deleted once nothing uses them, and client tokens once nothing they did is known any more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 from sexton.control import tokens
 from sexton.control.context import Context
-from sexton.control.ops import instances
+from sexton.control.ops import instances, taskdef_removal
 from sexton.store.contract import Compare, StoreError, Write
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ async def run(context: Context) -> None:
         try:
             await instances.abandon(context, context.clock())
             await sweep(context, context.clock())
+            await taskdef_removal.sweep(context, context.clock())
         except StoreError as error:
             log.warning("cannot forget what has ended", extra={"reason": str(error)})
 
@@ -59,6 +61,12 @@ async def sweep(context: Context, now: float) -> int:
         for where in [(one.value.region, one.value.name)]
     ]
     await _remove(context, ended)
+    gone = [
+        ([Compare(records.providers.key(key), entry.revision)], records.delete(records.providers, key))
+        for key, entry in records.providers.items()
+        if entry.value.ended_at and now - entry.value.ended_at >= KEEP_STOPPED_SECONDS
+    ]
+    await _remove(context, gone)
     if old:
         log.info("stopped tasks forgotten", extra={"tasks": len(old)})
     return len(old)

@@ -1,9 +1,10 @@
 """The numbers of task definitions: which revision of a family is the newest active one, and which comes next.
 
-Fed by the definition table, so that neither question looks at more than one family. Definitions are never removed,
-only made INACTIVE, so the newest known one says which numbers were used. Registrations that arrive together get
-consecutive numbers at once, without waiting for each other's write; the write itself is conditional on the number
-being free, so a number that another replica took is never used twice. One whose write fails leaves a gap.
+Fed by the tables of definitions and families, so that neither question looks at more than one family. The newest
+known revision says which numbers were used, and where revisions were removed the family's own record does.
+Registrations that arrive together get consecutive numbers at once, without waiting for each other's write; the write
+itself is conditional on the number being free, so a number that another replica took is never used twice. One whose
+write fails leaves a gap.
 
 Nothing survives a restart: the table's first loading finds everything again.
 """
@@ -14,24 +15,26 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sexton.control.records import DefinitionRecord, Entry, Table
+from sexton.control.records import DefinitionRecord, Entry, FamilyRecord, Table
 
 
 class _Family:
-    __slots__ = ("active", "handed_out", "newest")
+    __slots__ = ("active", "handed_out", "newest", "present")
 
     def __init__(self) -> None:
         self.active: list[int] = []  # sorted
         self.handed_out: list[int] = []  # on their way to the store
         self.newest = 0
+        self.present = 0  # how many revisions there are, of any status
 
 
 class Revisions:
-    """Follows the definition table."""
+    """Follows both tables."""
 
-    def __init__(self, definitions: Table[DefinitionRecord]) -> None:
+    def __init__(self, definitions: Table[DefinitionRecord], families: Table[FamilyRecord]) -> None:
         self._families: dict[str, _Family] = {}
         definitions.listen(self._changed)
+        families.listen(self._removed)
 
     def newest_active(self, region: str, family: str) -> int:
         """0 when the family has no active revision."""
@@ -45,7 +48,7 @@ class Revisions:
         return sorted(
             key.removeprefix(start)
             for key, family in self._families.items()
-            if key.startswith(start + prefix) and family.newest and bool(family.active) in wanted
+            if key.startswith(start + prefix) and family.present and bool(family.active) in wanted
         )
 
     @contextmanager
@@ -71,9 +74,16 @@ class Revisions:
         if known is None:
             known = self._families[name] = _Family()
         known.newest = max(known.newest, number)
+        known.present += (after is not None) - (before is not None)
         was = before is not None and before.value.definition.status == "ACTIVE"
         now = after is not None and after.value.definition.status == "ACTIVE"
         if now and not was:
             insort(known.active, number)
         elif was and not now:
             del known.active[bisect_left(known.active, number)]
+
+    def _removed(self, key: str, before: Entry[FamilyRecord] | None, after: Entry[FamilyRecord] | None) -> None:
+        """A family of which revisions were removed, each named in no other way any more."""
+        if after is not None:
+            known = self._families.setdefault(key, _Family())
+            known.newest = max(known.newest, after.value.newest)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sexton.control import clusterview, providers
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -19,6 +20,7 @@ from sexton.control.context import (
     invalid,
     page,
 )
+from sexton.control.ops import accountsettings, clustersettings
 from sexton.control.records import ClusterRecord, Entry
 from sexton.core import names, tagging
 from sexton.wire import ecs
@@ -31,55 +33,42 @@ from sexton.wire.errors import (
 MOST_DESCRIBED = 100
 
 
-def counted(context: Context, entry: Entry[ClusterRecord], *, tags: bool = False, settings: bool = True) -> ecs.Cluster:
-    """The cluster with its counts."""
-    record = entry.value
-    instances = context.records.instances.group(f"{record.region}/{record.name}")
-    running, pending = context.usage.total(one.value.arn for one in instances)
-    return msgspec.structs.replace(
-        record.cluster,
-        registered_container_instances_count=len(instances),
-        running_tasks_count=running,
-        pending_tasks_count=pending,
-        active_services_count=0,
-        tags=record.cluster.tags or () if tags else (),
-        settings=record.cluster.settings or () if settings else (),
-    )
-
-
 async def create(context: Context, call: Call, request: ecs.CreateClusterRequest) -> ecs.CreateClusterResponse:
     name = cluster_name(request.cluster_name)
     if problem := tagging.problem(request.tags):
         raise invalid(problem)
+    clustersettings.check_configuration(request.configuration)
+    insights = accountsettings.effective(context, call, ecs.SettingName.CONTAINER_INSIGHTS).value
+    settings = (ecs.ClusterSetting(name=ecs.SettingName.CONTAINER_INSIGHTS, value=insights),)
     for _ in range(CONFLICT_TRIES):
         entry = context.records.clusters.get(call.region, name)
         if entry is not None and entry.value.cluster.status == "ACTIVE":
             break  # creating what exists answers with it
+        members, unchanged = providers.members(context, call, request.capacity_providers or ())
         cluster = ecs.Cluster(
             cluster_arn=names.cluster_arn(context.place(call), name),
             cluster_name=name,
             status="ACTIVE",
             statistics=(),
             tags=request.tags,
-            settings=request.settings or (ecs.ClusterSetting(name="containerInsights", value="disabled"),),
+            settings=clustersettings.settings(request.settings, settings),
             configuration=request.configuration,
-            capacity_providers=request.capacity_providers or (),
-            default_capacity_provider_strategy=request.default_capacity_provider_strategy or (),
-            service_connect_defaults=_defaults(request.service_connect_defaults),
+            capacity_providers=members,
+            default_capacity_provider_strategy=providers.default_strategy(
+                request.default_capacity_provider_strategy, members
+            ),
+            service_connect_defaults=clustersettings.namespace(request.service_connect_defaults),
         )
         table = context.records.clusters
         record = ClusterRecord(region=call.region, cluster=cluster)
         # A conflict means that somebody else made it: the next turn finds it.
         await context.records.commit(
-            [context.records.unchanged(table, entry, call.region, name)],
+            [context.records.unchanged(table, entry, call.region, name), *unchanged],
             [context.records.put(table, record, call.region, name)],
         )
-    entry = active_cluster(context, call, name)
-    return ecs.CreateClusterResponse(cluster=counted(context, entry, tags=True))
-
-
-def _defaults(given: ecs.ClusterServiceConnectDefaultsRequest | None) -> ecs.ClusterServiceConnectDefaults | None:
-    return ecs.ClusterServiceConnectDefaults(namespace=given.namespace) if given and given.namespace else None
+    else:
+        raise busy(f"cluster {name}")
+    return ecs.CreateClusterResponse(cluster=clusterview.shown(context, entry))
 
 
 async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest) -> ecs.DeleteClusterResponse:
@@ -100,7 +89,7 @@ async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest
             if after is not None:
                 await _swap(context, after, entry.value)
             raise
-        return ecs.DeleteClusterResponse(cluster=counted(context, after or entry))
+        return ecs.DeleteClusterResponse(cluster=clusterview.shown(context, after or entry))
     raise busy(f"cluster {request.cluster}")
 
 
@@ -133,7 +122,7 @@ async def describe(context: Context, call: Call, request: ecs.DescribeClustersRe
             arn = given if given.startswith("arn:") else names.cluster_arn(context.place(call), given)
             failures.append(ecs.Failure(arn=arn, reason="MISSING"))
         else:
-            found.append(counted(context, entry, tags="TAGS" in include, settings="SETTINGS" in include))
+            found.append(clusterview.shown(context, entry, include))
     return ecs.DescribeClustersResponse(clusters=tuple(found), failures=tuple(failures))
 
 

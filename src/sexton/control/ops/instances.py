@@ -25,7 +25,7 @@ from sexton.control.context import (
     same_cluster,
 )
 from sexton.control.records import Entry, InstanceRecord, TaskRecord
-from sexton.core import lifecycle, names, resources
+from sexton.core import capacity, lifecycle, names, resources, tagging
 from sexton.core.lifecycle import StopCode
 from sexton.wire import ecs
 from sexton.wire.errors import UNREADABLE
@@ -47,6 +47,7 @@ def shown(
         remaining_resources=resources.remaining(record.instance.registered_resources or (), used.resources),
         running_tasks_count=used.running,
         pending_tasks_count=used.pending,
+        capacity_provider_name=capacity.provider_of(record.instance.attributes) or None,
         tags=record.instance.tags or () if tags else (),
         health_status=record.instance.health_status if health else None,
     )
@@ -64,6 +65,8 @@ async def register(
     context: Context, call: Call, request: ecs.RegisterContainerInstanceRequest
 ) -> ecs.RegisterContainerInstanceResponse:
     records = context.records
+    if problem := tagging.problem(request.tags):
+        raise invalid(problem)
     for _ in range(CONFLICT_TRIES):
         home = active_cluster(context, call, request.cluster)
         cluster = home.value.name

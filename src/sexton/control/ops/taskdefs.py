@@ -66,8 +66,13 @@ async def _append(
             made = _build(context, call, request, containers, revision)
             record = DefinitionRecord(definition=made, tags=request.tags or ())
             where = (call.region, family, revision_key(revision))
+            removed = records.families.get(call.region, family)
             result = await records.commit(
-                [records.unchanged(records.definitions, None, *where)],
+                [
+                    records.unchanged(records.definitions, None, *where),
+                    # A number is free only if it is not that of a revision that was removed.
+                    records.unchanged(records.families, removed, call.region, family),
+                ],
                 [records.put(records.definitions, record, *where)],
             )
         if result.succeeded:

@@ -8,11 +8,12 @@ reason why it could not take the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from sexton.control import tokens
+from sexton.control import providers, tokens
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -32,7 +33,7 @@ from sexton.control.scheduler import choose
 from sexton.core import lifecycle, names, render, tagging
 from sexton.core.definition import LEAST_MEMORY
 from sexton.core.lifecycle import StopCode
-from sexton.core.placement import Refusal
+from sexton.core.placement import Host, Refusal
 from sexton.core.resources import Resources, demand_of, number
 from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
@@ -69,13 +70,20 @@ async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.
         count = 1 if request.count is None else request.count
         if not 1 <= count <= MOST_TASKS_PER_CALL:
             raise invalid(f"Count must be between 1 and {MOST_TASKS_PER_CALL}.")
-        hosts = context.scheduler.hosts(call.region, cluster)
-        if not hosts:
-            raise invalid("No Container Instances were found in your cluster.")
-        chosen, refusals = choose(hosts, order.demand, order.needs, count)
+        home = active_cluster(context, call, cluster)
+        portions = providers.portions(
+            home.value.cluster,
+            order.definition.definition,
+            request.launch_type,
+            request.capacity_provider_strategy,
+            count,
+        )
+        chosen, refusals = providers.place(context, call.region, cluster, portions, partial(_pick, order))
         failures = tuple(map(_failure, refusals))
-        made = [_record(context, call, order, instance) for instance in chosen]
-        compares: list[Compare] = []
+        made = [providers.through(_record(context, call, order, instance), name) for instance, name in chosen]
+        # A provider is taken from a cluster only when no task is on its way through it.
+        through = any(one.provider for one in portions)
+        compares = [context.records.unchanged(context.records.clusters, home, call.region, cluster)] if through else []
         writes: list[Write] = []
         if token:
             compares.append(context.records.unchanged(table, first, call.region, cluster, token))
@@ -84,6 +92,10 @@ async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.
         if not made or await _accept(context, made, compares, writes):
             return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
     raise busy(f"cluster {cluster}")
+
+
+def _pick(order: _Order, hosts: Sequence[Host], many: int) -> tuple[list[str], tuple[Refusal, ...]]:
+    return choose(hosts, order.demand, order.needs, many)
 
 
 async def start(context: Context, call: Call, request: ecs.StartTaskRequest) -> ecs.StartTaskResponse:
@@ -146,7 +158,6 @@ def _refuse_unserved(request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None
     for field in (
         "placement_constraints",
         "placement_strategy",
-        "capacity_provider_strategy",
         "volume_configurations",
         "enable_execute_command",
     ):

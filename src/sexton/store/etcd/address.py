@@ -58,13 +58,8 @@ class Address(NamedTuple):
 
 def parse(location: str, *, tls: bool) -> Address:
     """The address behind the scheme of a store's URL."""
-    members, slash, rest = location.partition("/")
-    members, mark, query = (members, slash, rest) if slash else members.partition("?")
-    path = ""
-    if slash:
-        path, _, query = rest.partition("?")
-    elif not mark:
-        query = ""
+    place, _, query = location.partition("?")
+    members, _, path = place.partition("/")
     who, at, hosts = members.rpartition("@")
     scheme = "https" if tls else "http"
     endpoints = tuple(_endpoint(scheme, host) for host in hosts.split(","))
@@ -99,7 +94,7 @@ def _endpoint(scheme: str, host: str) -> str:
         name, port = parts.hostname, parts.port or DEFAULT_PORT
     except ValueError:
         name, port = None, 0
-    if not name:
+    if not name or any(letter in host for letter in "#\\ "):
         raise StoreError(
             f"cannot open etcd: {host!r} is no address of a member; write etcd://host:port[,host:port...][/prefix]"
         )

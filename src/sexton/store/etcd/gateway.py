@@ -257,6 +257,8 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientSSLError):
+        return str(error)
     if isinstance(error, aiohttp.ClientConnectorError):
         # asyncio's own text repeats the address and leaves out the reason.
         return os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)

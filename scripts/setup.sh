@@ -14,7 +14,7 @@ say() { echo "setup: $*" >&2; }
 
 # command the package provides : Debian package
 wanted="dockerd:docker.io iptables:iptables ip:iproute2 /bin/busybox:busybox-static"
-[ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap dbus-daemon:dbus unshare:util-linux"
+[ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap dbus-daemon:dbus unshare:util-linux etcd:etcd-server"
 
 missing=""
 for pair in $wanted; do

@@ -60,7 +60,7 @@ async def test_a_right_request_is_served_and_every_answer_has_its_own_id(ask):
         ("ListClusters", b'"\xff"', {}, 400, "SerializationException"),
         ("ListClusters", b'{"nextToken": "\\ud800"}', {}, 400, None),
         ("ListClusters", b'{"maxResults": "many"}', {}, 400, "SerializationException"),
-        ("RunTask", b'{"overrides": ' + b"[" * 100_000, {}, 400, "SerializationException"),
+        ("RunTask", b'{"unknown": ' + b"[" * 100_000, {}, 400, "SerializationException"),
         ("RunTask", b"{}", {}, 400, "InvalidParameterException"),
         ("DescribeTasks", b'{"cluster": "nowhere", "tasks": ["x"]}', {}, 400, "ClusterNotFoundException"),
     ],

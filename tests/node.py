@@ -134,6 +134,7 @@ class Node:
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._split = split
         self._more = {"ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached"} | (environment or {})
+        self._made: list[Role] = []
         self._instances: set[str] = set()
         self._had_parents = set(CGROUPS.glob("*/ecs")) | set(CGROUPS.glob("ecs"))
         listen = ("--listen", f"127.0.0.1:{self.port}")
@@ -151,7 +152,8 @@ class Node:
         for passed_on in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
             if passed_on in os.environ:
                 environment[passed_on] = os.environ[passed_on]
-        return Role(name, self.root / f"{label or name}.log", command, environment | self._more)
+        self._made.append(Role(name, self.root / f"{label or name}.log", command, environment | self._more))
+        return self._made[-1]
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -265,7 +267,7 @@ class Node:
 
     def task_ids(self) -> set[str]:
         """Every task this node's logs ever named."""
-        return {found for role in self.roles for found in _TASK.findall(role.log)}
+        return {found for role in self._made for found in _TASK.findall(role.log)}
 
     def cgroups(self) -> list[Path]:
         """Directories of this node's tasks, in every hierarchy."""
@@ -275,7 +277,7 @@ class Node:
     def close(self) -> None:
         """End everything and remove what was left; can be repeated."""
         self.agent_health()
-        for role in reversed(self.roles):
+        for role in reversed(self._made):
             role.kill()
         with contextlib.suppress(OSError, http.client.HTTPException, EngineFailed):
             for row in self.containers():

@@ -64,6 +64,7 @@ class Agent:
 
     def __init__(self, options: Options, on_failure: Callable[[str, BaseException], None]) -> None:
         self._options = options
+        self._on_failure = on_failure
         self._links = Nursery("agent", on_failure)
         self._saving = Nursery("state", on_failure)
         self._work = Nursery("tasks", on_failure)
@@ -139,9 +140,15 @@ class Agent:
             self._engine,
             CgroupStats(Path(settings.cgroup_path)),
         )
-        self._links.start("acs", session.run())
+        self._links.start("acs", self._until_stood_down(session))
         self._links.start("tcs", telemetry.run())
         self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity.instance_arn))
+
+    async def _until_stood_down(self, session: Session) -> None:
+        try:
+            await session.run()
+        except StandDown as reason:  # a decision: whoever owns this process hears of it, and no traceback is logged
+            self._on_failure("acs", reason)
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""

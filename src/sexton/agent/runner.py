@@ -56,6 +56,8 @@ CLEAN_BACKOFF = Backoff(first=1.0, cap=60.0)
 # The engine removes a container's cgroup shortly after it says that the container died.
 RECLAIM_BACKOFF = Backoff(first=0.05, cap=1.0)
 RECLAIM_TRIES = 12
+# After so many tries, a few seconds, nothing in there is on its way out by itself.
+RECLAIM_PATIENCE = 8
 
 
 class Wish(NamedTuple):
@@ -318,12 +320,7 @@ class Runner:
             except (Unavailable, Refused) as error:
                 log.warning("task cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
             await asyncio.sleep(delay)
-        if self._context.cgroups is not None and not self.known.reclaimed:
-            # No container is left, so what still runs here is what an engine lost sight of when it died.
-            lost = self._context.cgroups.kill(self.task_id)
-            if lost:
-                log.warning("lost processes killed", extra={"task": self.arn, "processes": lost})
-            await self._reclaim()
+        await self._reclaim()  # what was in the way before may be gone with the containers
         await self._hooks.forget(self.arn)
         log.info("task removed", extra={"task": self.arn})
         self.post(Finished())
@@ -333,10 +330,15 @@ class Runner:
         cgroups = self._context.cgroups
         if cgroups is None or self.known.reclaimed:
             return
-        for delay in islice(RECLAIM_BACKOFF.delays(), RECLAIM_TRIES):
+        for attempt, delay in enumerate(islice(RECLAIM_BACKOFF.delays(), RECLAIM_TRIES), start=1):
             if await cgroups.reclaim(self.task_id):
                 self._set(msgspec.structs.replace(self.known, reclaimed=True))
                 return
+            if attempt == RECLAIM_PATIENCE:
+                # Every container of the task has stopped: what still runs here is what an engine lost sight of.
+                lost = cgroups.kill(self.task_id)
+                if lost:
+                    log.warning("lost processes killed", extra={"task": self.arn, "processes": lost})
             await asyncio.sleep(delay)
         log.warning("task cgroup is still in use", extra={"task": self.arn})
 

@@ -20,6 +20,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +74,15 @@ class Limits(NamedTuple):
     memory: int | None = None  # bytes
 
 
+class Remains(StrEnum):
+    """What a start that nobody saw the end of has left of a container."""
+
+    NONE = "none"  # its runtime never came that far, or has tidied up
+    WAITING = "waiting"  # the runtime's process, which never became the container's program
+    RUNNING = "running"
+    ENDED = "ended"
+
+
 class TaskCgroups:
     """Task directories below one mount point of cgroup hierarchies."""
 
@@ -91,7 +101,7 @@ class TaskCgroups:
     @property
     def writable(self) -> bool:
         """Whether limits can be set here."""
-        memory = self._find("memory")
+        memory = self._tops[0] if self._v2 else self._find("memory")
         return memory is not None and _can_write(memory)
 
     def parent(self, task_id: str) -> str:
@@ -148,10 +158,15 @@ class TaskCgroups:
                 log.warning("task memory cannot be drained", extra={"cgroup": str(place), "reason": str(error)})
                 return False
 
-    def stillborn(self, task_id: str, container_id: str) -> bool:
-        """Whether all there is of a container is its runtime's own process, waiting to become the container's."""
+    def remains(self, task_id: str, container_id: str) -> Remains:
+        """What is left of the start of a container that no engine knows the end of."""
+        top = self._tops[0] if self._v2 else self._find("memory")
+        if top is None or not (top / TASKS / task_id / container_id).is_dir():
+            return Remains.NONE
         names = [self._name(pid) for pid in self._processes(task_id, container_id)]
-        return bool(names) and all(name.startswith(_WAITING) for name in names)
+        if not names:
+            return Remains.ENDED
+        return Remains.WAITING if all(name.startswith(_WAITING) for name in names) else Remains.RUNNING
 
     def kill(self, task_id: str, container_id: str = "") -> int:
         """SIGKILL whatever is left in a task's cgroup, or in that of one of its containers; how many there were."""
@@ -174,7 +189,7 @@ class TaskCgroups:
         try:
             return (self._proc / str(pid) / "comm").read_text()
         except OSError:
-            return ""  # ended just now; whether it had become the container's own, nobody knows
+            return ""  # ended just now; whether it had become the container's program, nobody knows
 
     def remove_parent(self) -> None:
         """Remove the common parent where nothing is left below it, not even another agent's empty directory."""

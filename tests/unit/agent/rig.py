@@ -17,6 +17,7 @@ from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
 from sexton.agent.steps.context import Identity, StepContext
 from sexton.core.task import KnownContainer, TaskStatus
+from sexton.host.taskcgroup import Remains
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import ContainerInfo, EventKind
 from sexton.runtime.fake import Behaviour, FakeRuntime
@@ -126,21 +127,21 @@ class Cgroups:
         self.prepared: list[str] = []
         self.reclaimed: list[str] = []
         self.busy = 0
-        self.half_started: set[str] = set()
+        self.left: dict[str, Remains] = {}  # what a test says is left of a container's start
         self.killed: list[tuple[str, str]] = []
+
+    def remains(self, task_id: str, container_id: str) -> Remains:
+        return self.left.get(container_id, Remains.NONE)
+
+    def kill(self, task_id: str, container_id: str = "") -> int:
+        self.killed.append((task_id, container_id))
+        return 1
 
     def parent(self, task_id: str) -> str:
         return f"/ecs/{task_id}"
 
     def prepare(self, task_id: str, limits: Any) -> None:
         self.prepared.append(task_id)
-
-    def stillborn(self, task_id: str, container_id: str) -> bool:
-        return container_id in self.half_started
-
-    def kill(self, task_id: str, container_id: str = "") -> int:
-        self.killed.append((task_id, container_id))
-        return 1
 
     async def reclaim(self, task_id: str) -> bool:
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sexton.core.task import ContainerStatus, TaskStatus
+from sexton.host.taskcgroup import Remains
 from sexton.runtime.contract import Refused, State, Unavailable
 from sexton.runtime.fake import Behaviour, FakeRuntime
 from unit.agent.rig import IMAGE, Host, arn, container, exits, now, settle, task, until
@@ -104,39 +105,94 @@ async def test_image_reference_that_is_none_ends_the_task() -> None:
     assert end.containers[0].reason == "CannotPullContainerError: invalid reference format"
 
 
-async def test_container_that_a_dying_engine_half_started_is_made_anew() -> None:
+async def _engine_dies_in_a_start(host: Host, *remains: Remains, tidied: Remains = Remains.NONE) -> str:
+    """A start without an answer, what is seen of it while the engine is away, and what is left once it is back."""
+    gate = host.runtime.hold("start")
+    await host.engine.take([task()], 1)
+    await gate.reached.wait()
+    first = host.only().id
+    host.runtime.down()
+    gate.open()
+    for left in remains:
+        host.cgroups.left[first] = left
+        await settle(3.0)
+    host.cgroups.left[first] = tidied
+    host.runtime.up()
+    return first
+
+
+@pytest.mark.parametrize("tidied", [Remains.WAITING, Remains.NONE])
+async def test_container_that_a_dying_engine_half_started_runs_once(tidied: Remains) -> None:
     async with Host() as host:
-        gate = host.runtime.hold("start")
-        await host.engine.take([task()], 1)
-        await gate.reached.wait()
-        first = host.only().id
-        host.cgroups.half_started.add(first)
-        host.runtime.fail("start", Refused("failed to start shim: mkdir x: file exists: unknown", 500))
-        gate.open()
+        first = await _engine_dies_in_a_start(host, Remains.WAITING, tidied=tidied)
         await host.until_running()
-        assert host.cgroups.killed == [(f"{1:032x}", first)]
-        assert host.known().runtime_id == host.only().id != first
+        if tidied is Remains.WAITING:  # such a container can never be started again
+            assert host.cgroups.killed == [(f"{1:032x}", first)]
+            assert host.known().runtime_id == host.only().id != first
         host.runtime.exit(host.only().id, 5)
         end = await host.until_stopped()
     (one,) = end.containers or ()
-    assert (one.exit_code, one.reason) == (5, None) and one.runtime_id != first
+    assert (one.exit_code, one.reason) == (5, None)
     assert list(host.runs.values()) == [1]
 
 
-@pytest.mark.parametrize("seen", [False, True])
-async def test_start_that_is_refused_may_have_happened_and_is_not_repeated(seen: bool) -> None:
-    """The remains of a container whose own program may have run, or a refusal for another reason."""
+async def test_container_whose_start_was_called_off_runs_once() -> None:
+    async with Host(engine(behave=exits(0))) as host:
+        await _engine_dies_in_a_start(host, Remains.WAITING, Remains.ENDED, Remains.NONE)
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 0
+    assert list(host.runs.values()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "tidied", "exit_code", "words"),
+    [
+        ([Remains.RUNNING], Remains.RUNNING, 137, "it ran and was killed"),
+        ([Remains.WAITING, Remains.RUNNING], Remains.NONE, None, "how it ended is not known"),
+        ([Remains.RUNNING, Remains.ENDED], Remains.NONE, None, "how it ended is not known"),
+        ([Remains.ENDED], Remains.ENDED, None, "how it ended is not known"),
+    ],
+)
+async def test_container_that_ran_out_of_its_engines_sight_is_not_started_again(
+    seen: list[Remains], tidied: Remains, exit_code: int | None, words: str
+) -> None:
+    async with Host() as host:
+        first = await _engine_dies_in_a_start(host, *seen, tidied=tidied)
+        end = await host.until_stopped()
+        await host.until_gone()
+    (one,) = end.containers or ()
+    assert one.exit_code == exit_code and words in (one.reason or "")
+    assert host.runs == {} and host.runtime.count("create") == 1
+    assert ((f"{1:032x}", first) in host.cgroups.killed) == (tidied is Remains.RUNNING)
+
+
+async def test_container_that_ran_out_of_sight_is_not_started_by_the_next_agent_either() -> None:
     async with Host() as host:
         gate = host.runtime.hold("start")
         await host.engine.take([task()], 1)
         await gate.reached.wait()
-        if seen:
-            host.cgroups.half_started.add(host.only().id)
-        host.runtime.fail("start", Refused("no such command" if seen else "task already exists", 500))
+        await settle()
+        host.cgroups.left[host.only().id] = Remains.RUNNING
+        await host.kill()
         gate.open()
+        await host.boot()
         end = await host.until_stopped()
-    assert end.containers is not None and "CannotStartContainerError" in (end.containers[0].reason or "")
-    assert host.runs == {} and host.runtime.count("create") == 1
+    assert end.containers is not None and end.containers[0].exit_code == 137 and host.runs == {}
+
+
+async def test_container_that_runs_out_of_its_engines_sight_is_ended_by_a_stop() -> None:
+    async with Host() as host:
+        gate = host.runtime.hold("create")
+        await host.engine.take([task()], 1)
+        await gate.reached.wait()
+        host.runtime.fail("start", Unavailable)
+        host.runtime.fail("inspect", Unavailable)
+        gate.open()
+        await until(lambda: bool(host.runtime.containers))
+        host.engine.stop([arn()], "enough")
+        host.cgroups.left[host.only().id] = Remains.RUNNING
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 137
 
 
 async def test_command_that_is_none_ends_the_task() -> None:
@@ -283,7 +339,7 @@ async def test_cgroup_that_is_busy_is_tried_again_and_never_for_ever() -> None:
         host.engine.stop([arn()], "")
         await host.until_gone()
         assert host.cgroups.reclaimed == [f"{1:032x}"]
-        assert host.cgroups.killed == [(f"{1:032x}", "")]  # what the engine lost sight of, once no container is left
+        assert host.cgroups.killed == [(f"{1:032x}", "")]  # what the engine lost sight of
 
 
 async def test_engine_that_cannot_stop_a_container_is_not_asked_in_a_tight_loop() -> None:

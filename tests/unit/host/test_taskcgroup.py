@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sexton.host.taskcgroup import Limits, TaskCgroups
+from sexton.host.taskcgroup import Limits, Remains, TaskCgroups
 
 HIERARCHIES = ("cpu", "cpu,cpuacct", "memory", "pids", "systemd")
 
@@ -76,22 +76,29 @@ def test_asking_where_tasks_are_already(v1: Tree) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_half_started_container_is_told_from_one_that_ran(version: str, request: pytest.FixtureRequest) -> None:
+def test_what_a_start_that_nobody_saw_the_end_of_has_left(version: str, request: pytest.FixtureRequest) -> None:
     tree: Tree = request.getfixturevalue(version)
     top = "memory/" if version == "v1" else ""
-    assert not tree.stillborn("t", "c")
+    tree.prepare("t", Limits(memory=1))
+    assert tree.remains("t", "c") is Remains.NONE
     tree.process(f"{top}ecs/t/c", 101, "runc:[2:INIT]")
-    assert tree.stillborn("t", "c")
-    tree.process(f"{top}ecs/t/d", 102, "sh")
-    assert tree.stillborn("t", "c") and not tree.stillborn("t", "d")
+    assert tree.remains("t", "c") is Remains.WAITING
     tree.process(f"{top}ecs/t/c/inner", 103, "sh")
-    assert not tree.stillborn("t", "c")
+    assert tree.remains("t", "c") is Remains.RUNNING
+    (tree.mount / top / "ecs/t/c/cgroup.procs").write_text("")
+    (tree.mount / top / "ecs/t/c/inner/cgroup.procs").write_text("")
+    assert tree.remains("t", "c") is Remains.ENDED
 
 
 def test_process_that_has_just_ended_may_have_run(v1: Tree) -> None:
     v1.process("memory/ecs/t/c", 101, "runc:[2:INIT]")
     (v1.proc / "101/comm").unlink()
-    assert not v1.stillborn("t", "c")
+    assert v1.remains("t", "c") is Remains.RUNNING
+
+
+def test_where_there_are_no_cgroups_the_engine_is_believed(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    assert tree.remains("t", "c") is Remains.NONE and not tree.writable
 
 
 @pytest.fixture

@@ -1,43 +1,45 @@
 """Start the container.
 
 Only ever tried on one that was seen created and not started: after a call whose answer was lost, and after a restart
-of this process, somebody looks first, since a container that has already ended would run its work a second time.
-
-An engine that dies in the middle of a start leaves a container that it calls created and can never start: the process
-that should have become the container's still waits, unknown to the engine. Since it never ran, the container is made
-anew. Where that cannot be seen (the task has no cgroup of its own) the refusal stands: once too few is better than
-twice.
+of this process, somebody looks first, since a container that has already ended would run its work a second time. And
+only when nothing shows that an engine which died meanwhile had started it after all.
 """
 
 from __future__ import annotations
 
 import logging
 
+from sexton.agent.steps import remains
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.create import create
 from sexton.agent.steps.look import look
 from sexton.core import enginebody
-from sexton.core.names import last_part
 from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
-from sexton.runtime.contract import NotFound, Refused
+from sexton.host.taskcgroup import Remains
+from sexton.runtime.contract import NotFound, Refused, Unavailable
 from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
-
-# What every engine says of the remains of a start that it does not know of ("file exists", "task already exists").
-_IN_THE_WAY = "exists"
 
 
 async def start(
     context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
 ) -> Event:
+    left = remains.of(context, desired, known)
+    if left is not Remains.NONE:
+        return await _after(context, desired, container, known, left)
     try:
         await context.runtime.start(known.runtime_id)
     except NotFound:
         return await look(context, desired, container, known)
+    except Unavailable as error:
+        log.warning(
+            "start without an answer",
+            extra={"task": desired.arn, "container": known.name, "reason": str(error)},
+        )
+        seen, left = await remains.watch(context, desired, container, known)
+        return seen if left is Remains.NONE else await _after(context, desired, container, known, left)
     except Refused as error:
-        if _IN_THE_WAY in str(error) and _stillborn(context, desired, known):
-            return await _anew(context, desired, container, known)
         return Event(
             container=known.name,
             happened=Happened.GAVE_UP,
@@ -50,16 +52,12 @@ async def start(
     return Event(container=known.name, happened=Happened.STARTED, time=now, started_at=now)
 
 
-def _stillborn(context: StepContext, desired: DesiredTask, known: KnownContainer) -> bool:
-    cgroups = context.cgroups
-    return cgroups is not None and cgroups.stillborn(last_part(desired.arn), known.runtime_id)
-
-
-async def _anew(
-    context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
+async def _after(
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer, left: Remains
 ) -> Event:
-    log.warning("half started container is made anew", extra={"task": desired.arn, "container": known.name})
-    assert context.cgroups is not None
-    context.cgroups.kill(last_part(desired.arn), known.runtime_id)
+    """What is still to be done after a start that an engine did not live to finish."""
+    event = remains.end(context, desired, known, left)
+    if left is not Remains.WAITING:
+        return event
     await context.runtime.remove(known.runtime_id, force=True)
     return await create(context, desired, container, known)

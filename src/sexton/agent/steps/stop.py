@@ -6,6 +6,7 @@ import contextlib
 
 import msgspec
 
+from sexton.agent.steps import remains
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.look import look
 from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
@@ -18,7 +19,8 @@ async def stop(
 ) -> Event:
     seen = await look(context, desired, container, known)
     if seen.happened is Happened.CREATED:
-        return msgspec.structs.replace(seen, happened=Happened.GAVE_UP)
+        found = msgspec.structs.replace(known, runtime_id=seen.runtime_id)
+        return remains.end(context, desired, found, remains.of(context, desired, found))
     if seen.happened is not Happened.STARTED:
         return seen
     grace = container.stop_timeout if container.stop_timeout is not None else context.settings.stop_timeout

@@ -484,6 +484,21 @@ async def test_slow_clients_are_let_go(tmp_path: Path, data: bytes, expected: by
             assert json.loads(answer.partition(b"\r\n\r\n")[2])["__type"] == "RequestTimeout"
 
 
+async def test_a_body_whose_framing_breaks_later_is_an_error_of_the_api(tmp_path: Path) -> None:
+    async with open_plane(tmp_path, SHORT) as plane:
+        reader, writer = await asyncio.open_connection("127.0.0.1", plane.port)
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        await writer.drain()
+        reader2, writer2 = await asyncio.open_connection("127.0.0.1", plane.port)
+        writer2.write(b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        await ends(reader2)  # by now the first has been read that far
+        writer2.close()
+        writer.write(b"zz\r\n")
+        ((status, body),) = answers(await ends(reader))
+        writer.close()
+        assert (status, json.loads(body)["__type"]) == (400, "SerializationException")
+
+
 async def test_a_kept_connection_ends_when_nothing_more_is_asked(tmp_path: Path) -> None:
     async with open_plane(tmp_path, SHORT) as plane:
         reader, writer = await asyncio.open_connection("127.0.0.1", plane.port)

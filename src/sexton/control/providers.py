@@ -129,13 +129,13 @@ def place(
         through = (one.provider for one in wanted for _ in range(one.tasks))
         return list(zip(chosen, through, strict=False)), refusals
     by_provider = _hosts_by_provider(context, region, cluster, hosts)
-    if not any(by_provider.get(one.provider) for one in wanted):
+    if not all(one.provider in by_provider for one in wanted):
         raise invalid("No Container Instances were found in your capacity provider.")
     placed: list[tuple[str, str]] = []
     why: tuple[Refusal, ...] = ()
     for provider, count in wanted:
         # A host names one provider, so what one portion takes is nothing to the next.
-        chosen, refusals = pick(by_provider.get(provider, []), count)
+        chosen, refusals = pick(by_provider[provider], count)
         placed += [(host, provider) for host in chosen]
         why += refusals
     return placed, why

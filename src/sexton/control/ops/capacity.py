@@ -151,12 +151,12 @@ async def update(
 
 
 def _existing(context: Context, call: Call, given: str | None, *, ended: bool = False) -> Entry[ProviderRecord]:
-    """A provider that somebody made, and that nobody deleted."""
+    """A provider that somebody made; also one that has been deleted, when that is asked for."""
     name = names.parse_capacity_provider(given or "")
     if name in FARGATE:
         raise invalid("The specified capacity provider is reserved and cannot be updated or deleted.")
     entry = context.records.providers.get(call.region, name) if name else None
-    if entry is None or entry.value.ended_at:
+    if entry is None or (entry.value.ended_at and not ended):
         raise client_error("The specified capacity provider does not exist. Specify a valid name or ARN and try again.")
     return entry
 

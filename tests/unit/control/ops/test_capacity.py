@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from sexton.control import retention
-from sexton.core.capacity import PROVIDER_ATTRIBUTE
+from sexton.control import providers, retention
+from sexton.control.records import TaskRecord
+from sexton.wire import ecs
 from sexton.wire.errors import (
     ClientException,
     ClusterNotFoundException,
     InvalidParameterException,
     UnsupportedFeatureException,
 )
+from unit.control.ops.capacity_of import GROUP, make, member, put, share
+from unit.control.ops.meanwhile import before_next_write
 from unit.control.world import world_over
 
 HERE = "arn:aws:ecs:us-east-1:123456789012:capacity-provider/"
-GROUP = {"autoScalingGroupArn": "arn:aws:autoscaling:us-east-1:123456789012:autoScalingGroup:u:autoScalingGroupName/g"}
 SCALING = {
     "status": "DISABLED",
     "targetCapacity": 100,
@@ -27,37 +30,11 @@ SCALING = {
 }
 
 
-async def make(world, name="edge", **fields):
-    answer = await world.do("CreateCapacityProvider", name=name, autoScalingGroupProvider=GROUP | fields)
-    return answer["capacityProvider"]
-
-
 async def describe(world, *names, **fields):
     answer = await world.do(
         "DescribeCapacityProviders", **({"capacityProviders": list(names)} if names else {}), **fields
     )
     return answer["capacityProviders"]
-
-
-async def put(world, names, strategy=()):
-    return await world.do(
-        "PutClusterCapacityProviders",
-        cluster="default",
-        capacityProviders=list(names),
-        defaultCapacityProviderStrategy=list(strategy),
-    )
-
-
-def share(provider, weight=1, base=0):
-    return {"capacityProvider": provider, "weight": weight, "base": base}
-
-
-async def member(world, provider):
-    """A container instance that belongs to a provider."""
-    arn = await world.join()
-    attribute = {"name": PROVIDER_ATTRIBUTE, "value": provider, "targetId": arn}
-    await world.do("PutAttributes", attributes=[attribute])
-    return arn
 
 
 async def test_a_provider_is_kept_with_what_was_said_and_the_defaults_of_the_rest(world):
@@ -144,14 +121,37 @@ async def test_one_that_a_cluster_has_stays_and_says_why(world):
     assert "updateStatusReason" not in gone
 
 
-async def test_a_provider_is_never_deleted_under_a_cluster_that_takes_it(world):
+async def test_a_provider_is_not_deleted_under_a_cluster_that_takes_it_just_then(world):
+    await make(world)
+    before_next_write(world, lambda: put(world, ["edge"]))
+
+    kept = (await world.do("DeleteCapacityProvider", capacityProvider="edge"))["capacityProvider"]
+
+    assert (kept["status"], kept["updateStatus"]) == ("ACTIVE", "DELETE_FAILED")
+    assert await describe(world, "edge") == [kept]
+
+
+@pytest.mark.parametrize("operation", ["PutClusterCapacityProviders", "CreateCluster"])
+async def test_nor_taken_by_a_cluster_when_it_is_deleted_just_then(world, operation):
+    await make(world)
+    before_next_write(world, lambda: world.do("DeleteCapacityProvider", capacityProvider="edge"))
+
+    with pytest.raises(InvalidParameterException, match="was not found"):
+        if operation == "CreateCluster":
+            await world.do(operation, clusterName="blue", capacityProviders=["edge"])
+        else:
+            await put(world, ["edge"])
+
+
+async def test_of_a_taking_and_a_deletion_at_the_same_time_one_fails(world):
     async with world_over(world.store) as other:
         for turn in range(20):
             name = f"p{turn}"
             await make(world, name)
             one, another = (world, other) if turn % 2 else (other, world)
-            while other.records.providers.get("us-east-1", name) is None:
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(10):
+                while other.records.providers.get("us-east-1", name) is None:
+                    await asyncio.sleep(0.001)
             taken, deleted = await asyncio.gather(
                 put(one, [name]),
                 another.do("DeleteCapacityProvider", capacityProvider=name),
@@ -259,31 +259,36 @@ async def test_the_clusters_default_strategy_holds_for_whoever_says_nothing(worl
     assert "capacityProviderName" not in plain
 
 
-async def test_fargate_is_every_host_for_definitions_made_for_it(world):
-    await world.define("bridge")
-    await world.define("fargate", networkMode="awsvpc", cpu="256", memory="512", requiresCompatibilities=["FARGATE"])
-    needed = await world.do("DescribeTaskDefinition", taskDefinition="fargate")
-    arn = await world.join(cpu=4096, memory=4096)
-    offered = (await world.instance(arn))["attributes"] + needed["taskDefinition"]["requiresAttributes"]
-    await world.do(
-        "RegisterContainerInstance",
-        containerInstanceArn=arn,
-        attributes=list({one["name"]: one for one in offered}.values()),
-        totalResources=[
-            {"name": "CPU", "type": "INTEGER", "integerValue": 4096},
-            {"name": "MEMORY", "type": "INTEGER", "integerValue": 4096},
-        ],
-    )
-    await put(world, ["FARGATE", "FARGATE_SPOT"])
-    strategy = [share("FARGATE", 1), share("FARGATE_SPOT", 3)]
-    network = {"awsvpcConfiguration": {"subnets": ["subnet-1"]}}
+async def test_fargate_is_only_for_definitions_made_for_it(world):
+    await world.define()
+    await world.join()
+    await put(world, ["FARGATE"])
 
-    answer = await world.run("fargate", count=4, capacityProviderStrategy=strategy, networkConfiguration=network)
-
-    assert sorted(one["capacityProviderName"] for one in answer["tasks"]) == ["FARGATE"] + ["FARGATE_SPOT"] * 3
-    assert {one["launchType"] for one in answer["tasks"]} == {"FARGATE"}
     with pytest.raises(InvalidParameterException, match="does not support launch_type FARGATE"):
-        await world.run("bridge", capacityProviderStrategy=strategy)
+        await world.run(capacityProviderStrategy=[share("FARGATE")])
+
+
+async def test_fargate_is_every_host(world):
+    """Below RunTask, which has no network mode yet that such a definition could have."""
+    hosts = {await world.join(), await member(world, "edge")}
+    strategy = [share("FARGATE", 1), share("FARGATE_SPOT", 3)]
+    cluster = (await put(world, ["FARGATE", "FARGATE_SPOT"], strategy))["cluster"]
+    definition = ecs.TaskDefinition(compatibilities=("EC2", "FARGATE"))
+
+    portions = providers.portions(msgspec.convert(cluster, ecs.Cluster), definition, None, None, 8)
+    placed, _ = providers.place(
+        world.context,
+        "us-east-1",
+        "default",
+        portions,
+        lambda hosts, many: ([hosts[number % len(hosts)].arn for number in range(many - 1)], ()),
+    )
+
+    assert {host for host, _ in placed} == hosts
+    assert [provider for _, provider in placed] == ["FARGATE"] * 2 + ["FARGATE_SPOT"] * 5
+    record = TaskRecord(region="us-east-1", cluster="default", id="t", task=ecs.Task())
+    started = providers.through(record, "FARGATE_SPOT").task
+    assert (started.capacity_provider_name, started.launch_type) == ("FARGATE_SPOT", "FARGATE")
 
 
 async def test_more_than_fit_says_why_per_host(world):

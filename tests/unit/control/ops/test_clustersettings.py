@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from sexton.wire.errors import ClusterNotFoundException, InvalidParameterException, ResourceInUseException
-from unit.control.ops.test_capacity import make, member, put, share
+from unit.control.ops.capacity_of import make, member, put, share
+from unit.control.ops.meanwhile import before_next_write
 from unit.control.world import world_over
 
 EXECUTE = {"executeCommandConfiguration": {"logging": "OVERRIDE", "logConfiguration": {"s3BucketName": "b"}}}
@@ -121,32 +122,58 @@ async def test_a_provider_is_not_taken_from_under_a_task(world):
     await put(world, ["edge", "FARGATE"], [share("edge")])
     task = await world.run_one()
 
+    written = world.store.revision
     with pytest.raises(ResourceInUseException, match="in use and cannot be removed"):
         await put(world, ["FARGATE"])
+    assert world.store.revision == written, "nobody saw the cluster without it meanwhile"
     await put(world, ["edge"])
     await world.ended(task)
     assert (await put(world, ["FARGATE"]))["cluster"]["capacityProviders"] == ["FARGATE"]
 
 
-async def test_nor_from_under_one_that_comes_at_the_same_time(world):
+@pytest.fixture
+async def default_provider(world):
+    """Tasks of the default cluster go through a provider with one host."""
     await world.define(container={"memory": 6, "cpu": 0})
     await make(world)
     await member(world, "edge")
+    await put(world, ["edge"], [share("edge")])
+
+
+@pytest.mark.usefixtures("default_provider")
+async def test_nor_from_under_one_that_is_placed_just_then(world):
+    before_next_write(world, lambda: world.run())
+
+    with pytest.raises(ResourceInUseException):
+        await put(world, [])
+
+    assert (await described(world))["capacityProviders"] == ["edge"]
+
+
+@pytest.mark.usefixtures("default_provider")
+async def test_a_task_is_not_started_through_a_provider_that_is_taken_away_just_then(world):
+    before_next_write(world, lambda: put(world, []))
+
+    (task,) = (await world.run())["tasks"]
+
+    assert "capacityProviderName" not in task
+
+
+@pytest.mark.usefixtures("default_provider")
+async def test_a_start_and_a_removal_at_the_same_time_agree(world):
     async with world_over(world.store) as other:
-        while not other.records.providers.get("us-east-1", "edge"):
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(10):
+            while not other.records.instances.group("us-east-1/default"):
+                await asyncio.sleep(0.001)
         for turn in range(20):
             await put(world, ["edge"], [share("edge")])
             one, another = (world, other) if turn % 2 else (other, world)
-            task, taken = await asyncio.gather(one.run(), put(another, []), return_exceptions=True)
-            cluster = world.records.clusters.get("us-east-1", "default").value.cluster
-            through = not isinstance(task, Exception) and task["tasks"][0].get("capacityProviderName") == "edge"
-            assert through == isinstance(taken, ResourceInUseException) == (cluster.capacity_providers == ("edge",)), (
-                task,
-                taken,
-            )
-            if through:
-                await world.ended(task["tasks"][0]["taskArn"])
+            ran, taken = await asyncio.gather(one.run(), put(another, []), return_exceptions=True)
+            left = world.records.clusters.get("us-east-1", "default").value.cluster.capacity_providers
+            # A start that read the cluster while a removal was about to be taken back finds no provider.
+            through = ran["tasks"][0].get("capacityProviderName") == "edge"
+            assert through <= isinstance(taken, ResourceInUseException) == (left == ("edge",)), (ran, taken)
+            await world.ended(ran["tasks"][0]["taskArn"])
 
 
 async def test_statistics_by_launch_type(world):

@@ -72,12 +72,12 @@ class Telemetry:
         """Stay connected, for ever."""
         delays = RECONNECT_BACKOFF.delays()
         while True:
-            began = time.monotonic()
+            began = asyncio.get_running_loop().time()
             try:
                 await self._once()
             except (Refused, Unreachable, EcsError, NoCredentials) as error:
                 log.info("cannot report", extra={"channel": "tcs", "reason": str(error)})
-            if time.monotonic() - began >= SILENCE_SECONDS:
+            if asyncio.get_running_loop().time() - began >= SILENCE_SECONDS:
                 delays = RECONNECT_BACKOFF.delays()
             await asyncio.sleep(next(delays))
 
@@ -145,7 +145,9 @@ class Telemetry:
 
     def _sample(self) -> None:
         if not self._context.settings.disable_metrics:
-            self._stats.read([(one.runtime_id, path) for _, one, path in self._running()], time.monotonic())
+            self._stats.read(
+                [(one.runtime_id, path) for _, one, path in self._running()], asyncio.get_running_loop().time()
+            )
 
     def _running(self) -> list[tuple[Runner, KnownContainer, str]]:
         cgroups = self._context.cgroups

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ async def read_body(request: web.BaseRequest, limit: int, seconds: float = LIMIT
                 parts.append(part)
     except TimeoutError:
         raise BodyTooSlow from None
-    except web.RequestPayloadError:
+    except (web.RequestPayloadError, HttpProcessingError):
         raise BodyBroken from None
     return b"".join(parts)
 

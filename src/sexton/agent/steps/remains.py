@@ -1,17 +1,17 @@
 """What an engine that died while it started a container leaves behind, and what may still be done with it.
 
 Such an engine comes back with a container that it calls created, whether its program ran, still runs or never will.
-The container's cgroup knows: its runtime makes it before anything runs in it, a creation that is called off takes it
-away at once, and one whose program ran keeps it until an engine comes that asks for its end. So it is looked at
-for as long as the engine is away:
+The container's cgroup knows more: its runtime makes it before anything runs in it, a creation that is called off takes
+it away soon, and one whose program ran keeps it until an engine comes that asks for its end. So it is looked at for as
+long as the engine is away:
 
     no cgroup        nothing ever ran: start it
     waiting process  the runtime's own, that never became the program: remove everything and create it anew
     other process    the program runs where no engine sees it: end it, and say so
-    empty            the program ran and is over: say so
+    empty            the program ran and is over, or what was called off is not tidied up yet: say so
 
-Where it ran, it is never started again: once too few is better than twice. What stays open is the death of engine and
-agent in the same moment, and tasks without a cgroup of their own, where the engine is believed.
+Where it may have run it is never started again: once too few is better than twice. What stays open is the death of
+engine and agent in the same moment, and tasks without a cgroup of their own, where the engine is believed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOST = "DockerStateError: the engine died while it started this container and lo
 # An engine needs longer than the first few of these to come back: each end is seen before it tidies up.
 WATCH_BACKOFF = Backoff(first=0.05, cap=1.0, factor=1.5)
 
-_WORDS = {Remains.RUNNING: "it ran and was killed", Remains.ENDED: "it ran, and how it ended is not known"}
+_WORDS = {Remains.RUNNING: "it ran and was killed", Remains.ENDED: "it may have run, so it is not started again"}
 
 
 def of(context: StepContext, desired: DesiredTask, known: KnownContainer) -> Remains:

@@ -7,13 +7,14 @@ in the same breath gets what nobody else was given.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import random
+from collections.abc import Sequence
 
 from sexton.control.records import Entry, InstanceRecord, Records
 from sexton.control.usage import Usage
-from sexton.core import placement, resources
-from sexton.core.placement import Host, Refusal
-from sexton.core.resources import Resources
+from sexton.core import resources
+from sexton.core.board import Board
+from sexton.core.placement import Host, Refusal, Wanted
 
 
 class Scheduler:
@@ -31,11 +32,18 @@ class Scheduler:
         instance = entry.value.instance
         capacity, reserved_ports = resources.registered(instance.registered_resources or ())
         used = self._usage.of(entry.value.arn)
+        attributes = instance.attributes or ()
         return Host(
             arn=entry.value.arn,
             active=instance.status == "ACTIVE",
             connected=bool(instance.agent_connected),
-            attributes=frozenset(one.name or "" for one in instance.attributes or ()),
+            attributes=frozenset(one.name or "" for one in attributes),
+            values={one.name: one.value for one in attributes if one.name and one.value is not None},
+            groups=used.groups,
+            running=used.running,
+            agent_version=(instance.version_info.agent_version if instance.version_info else None) or "",
+            ec2_instance_id=instance.ec2_instance_id or "",
+            registered_at=instance.registered_at,
             capacity=capacity,
             used_ports=reserved_ports,
             used=used.resources,
@@ -43,17 +51,12 @@ class Scheduler:
         )
 
 
-def choose(
-    hosts: Sequence[Host], demand: Resources, required: Collection[str], count: int
-) -> tuple[list[str], tuple[Refusal, ...]]:
+def choose(hosts: Sequence[Host], wanted: Wanted, count: int) -> tuple[list[str], tuple[Refusal, ...]]:
     """Up to ``count`` hosts by ARN (one may come several times); and, when fewer were found, why no host took the
     next one."""
-    candidates = {host.arn: host for host in hosts}
-    chosen: list[str] = []
-    for _ in range(count):
-        host, refusals = placement.choose(list(candidates.values()), demand, required)
-        if host is None:
-            return chosen, refusals
-        candidates[host.arn] = placement.occupy(host, demand)
-        chosen.append(host.arn)
-    return chosen, ()
+    board = Board()
+    for host in hosts:
+        board.put(host)
+    draws = [random.random() for _ in range(count)]  # noqa: S311 - for the strategy of that name, guards nothing
+    placed = board.place(wanted, draws)
+    return list(placed.arns), placed.refusals

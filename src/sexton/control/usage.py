@@ -11,7 +11,7 @@ Nothing survives a restart: the table's first loading counts everything again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,17 +26,19 @@ class Used(NamedTuple):
     tasks: int = 0
     running: int = 0
     pending: int = 0
+    groups: Mapping[str, int] = {}  # tasks that are to run there, by their group
 
 
 class _Tally:
     """One instance's sums while they change."""
 
-    __slots__ = ("cpu", "memory", "pending", "running", "tasks", "tcp", "udp")
+    __slots__ = ("cpu", "groups", "memory", "pending", "running", "tasks", "tcp", "udp")
 
     def __init__(self) -> None:
         self.cpu = self.memory = self.tasks = self.running = self.pending = 0
         self.tcp: Counter[int] = Counter()
         self.udp: Counter[int] = Counter()
+        self.groups: Counter[str] = Counter()
 
     def change(self, demand: Resources, sign: int) -> None:
         self.cpu += sign * demand.cpu
@@ -50,7 +52,7 @@ class _Tally:
 
     def used(self) -> Used:
         taken = Resources(cpu=self.cpu, memory=self.memory, tcp=frozenset(self.tcp), udp=frozenset(self.udp))
-        return Used(taken, self.tasks, self.running, self.pending)
+        return Used(taken, self.tasks, self.running, self.pending, dict(self.groups))
 
 
 class Usage:
@@ -98,6 +100,11 @@ class Usage:
         if tally is None:
             tally = self._tallies[arn] = _Tally()
         tally.change(record.demand, sign)
+        if record.task.desired_status != "STOPPED":
+            group = record.task.group or ""
+            tally.groups[group] += sign
+            if not tally.groups[group]:
+                del tally.groups[group]
         if shown and record.task.last_status == "RUNNING":
             tally.running += sign
         elif shown:

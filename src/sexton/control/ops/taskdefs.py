@@ -21,7 +21,8 @@ from sexton.control.context import (
     page_token,
 )
 from sexton.control.records import DefinitionRecord, Entry, revision_key
-from sexton.core import capabilities, definition, names, tagging
+from sexton.core import capabilities, constraint, definition, names, tagging
+from sexton.core.constraint import RuleError
 from sexton.wire import ecs
 
 
@@ -50,6 +51,10 @@ async def register(
     problem = definition.check(request)
     if problem:
         raise client_error(problem)
+    try:
+        constraint.of_definition(request.placement_constraints)
+    except RuleError as error:
+        raise client_error(str(error)) from None
     if problem := tagging.problem(request.tags):
         raise invalid(problem)
     record = await _append(context, call, request, request.family or "")

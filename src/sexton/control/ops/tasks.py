@@ -30,29 +30,27 @@ from sexton.control.context import (
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, Entry, TaskRecord
 from sexton.control.scheduler import choose
-from sexton.core import lifecycle, names, render, tagging
+from sexton.core import capabilities, constraint, lifecycle, names, render, strategy, tagging
+from sexton.core.constraint import RuleError
 from sexton.core.definition import LEAST_MEMORY
 from sexton.core.lifecycle import StopCode
-from sexton.core.placement import Host, Refusal
-from sexton.core.resources import Resources, demand_of, number
+from sexton.core.placement import Host, Refusal, Wanted
+from sexton.core.resources import demand_of, number
 from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
 from sexton.wire.errors import ServiceNotFoundException
 
 MOST_TASKS_PER_CALL = 10
 MOST_DESCRIBED = 100
-# What a host must offer for a task with a role of its own; a role given as an override needs it as well.
-TASK_ROLE_ATTRIBUTE = "com.amazonaws.ecs.capability.task-iam-role"
 
 
-class _Order(NamedTuple):
+class Order(NamedTuple):
     """One request to run tasks, understood and found sound."""
 
     cluster: str
     definition: DefinitionRecord
     overrides: ecs.TaskOverride
-    demand: Resources
-    needs: frozenset[str]
+    wanted: Wanted
     request: ecs.RunTaskRequest | ecs.StartTaskRequest
 
 
@@ -80,7 +78,7 @@ async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.
         )
         chosen, refusals = providers.place(context, call.region, cluster, portions, partial(_pick, order))
         failures = tuple(map(_failure, refusals))
-        made = [providers.through(_record(context, call, order, instance), name) for instance, name in chosen]
+        made = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
         # A provider is taken from a cluster only when no task is on its way through it.
         through = any(one.provider for one in portions)
         compares = [context.records.unchanged(context.records.clusters, home, call.region, cluster)] if through else []
@@ -89,13 +87,13 @@ async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.
             compares.append(context.records.unchanged(table, first, call.region, cluster, token))
             remembered = tokens.remember(call, cluster, request, [one.id for one in made], failures)
             writes.append(context.records.put(table, remembered, call.region, cluster, token))
-        if not made or await _accept(context, made, compares, writes):
+        if not made or await accept(context, made, compares, writes):
             return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
     raise busy(f"cluster {cluster}")
 
 
-def _pick(order: _Order, hosts: Sequence[Host], many: int) -> tuple[list[str], tuple[Refusal, ...]]:
-    return choose(hosts, order.demand, order.needs, many)
+def _pick(order: Order, hosts: Sequence[Host], many: int) -> tuple[list[str], tuple[Refusal, ...]]:
+    return choose(hosts, order.wanted, many)
 
 
 async def start(context: Context, call: Call, request: ecs.StartTaskRequest) -> ecs.StartTaskResponse:
@@ -114,7 +112,7 @@ async def start(context: Context, call: Call, request: ecs.StartTaskRequest) -> 
 
 
 async def _start_on(
-    context: Context, call: Call, order: _Order, text: str
+    context: Context, call: Call, order: Order, text: str
 ) -> tuple[tuple[ecs.Task, ...], tuple[ecs.Failure, ...]]:
     """One task on the container instance of this name, or why not."""
     for _ in range(CONFLICT_TRIES):
@@ -123,16 +121,16 @@ async def _start_on(
         if not entry or entry.value.cluster != order.cluster:
             arn = text if text.startswith("arn:") else names.instance_arn(context.place(call), order.cluster, text)
             return (), (ecs.Failure(arn=arn, reason="MISSING"),)
-        chosen, refusals = choose([context.scheduler.host(entry)], order.demand, order.needs, 1)
-        made = [_record(context, call, order, instance) for instance in chosen]
-        if not made or await _accept(context, made, [], []):
+        chosen, refusals = choose([context.scheduler.host(entry)], order.wanted, 1)
+        made = [record_of(context, call, order, instance) for instance in chosen]
+        if not made or await accept(context, made, [], []):
             return tuple(one.task for one in made), tuple(map(_failure, refusals))
     raise busy(f"container instance {text}")
 
 
 def _understand(
     context: Context, call: Call, cluster: str, request: ecs.RunTaskRequest | ecs.StartTaskRequest
-) -> _Order:
+) -> Order:
     """What is to be run, or the API's error for what cannot be."""
     _refuse_unserved(request)
     if problem := tagging.problem(request.tags):
@@ -146,18 +144,33 @@ def _understand(
     if request.network_configuration is not None and not awsvpc:
         raise invalid("Network Configuration is not valid for the given networkMode of this task definition.")
     overrides = _overrides(request.overrides, definition.definition)
+    missing = set(capabilities.undeliverable(definition.definition))
+    if overrides.task_role_arn:
+        missing.add("taskRoleArn")
+    if missing:
+        raise unsupported(
+            f"This control plane cannot give a task what this one asks for yet: {', '.join(sorted(missing))}."
+        )
     demand = demand_of(definition.definition, overrides)
     needs = {one.name or "" for one in definition.definition.requires_attributes or ()}
-    if overrides.task_role_arn:
-        needs.add(TASK_ROLE_ATTRIBUTE)
-    return _Order(cluster, definition, overrides, demand, frozenset(needs), request)
+    wanted = Wanted(demand=demand, required=frozenset(needs), group=_group(request, definition))
+    if isinstance(request, ecs.RunTaskRequest):  # whoever names the host is asked nothing about hosts
+        try:
+            rules = constraint.of_request(request.placement_constraints, definition.definition.placement_constraints)
+            strategies = strategy.of_request(request.placement_strategy)
+        except RuleError as error:
+            raise invalid(str(error)) from None
+        wanted = msgspec.structs.replace(wanted, rules=rules, strategies=strategies)
+    return Order(cluster, definition, overrides, wanted, request)
+
+
+def _group(request: ecs.RunTaskRequest | ecs.StartTaskRequest, definition: DefinitionRecord) -> str:
+    return request.group or f"family:{definition.definition.family}"
 
 
 def _refuse_unserved(request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None:
     """What this control plane does not do yet is said by name, never silently left out."""
     for field in (
-        "placement_constraints",
-        "placement_strategy",
         "volume_configurations",
         "enable_execute_command",
     ):
@@ -194,7 +207,7 @@ def _overrides(given: ecs.TaskOverride | None, definition: ecs.TaskDefinition) -
     return given
 
 
-async def _accept(
+async def accept(
     context: Context, made: Sequence[TaskRecord], compares: Sequence[Compare], writes: Sequence[Write]
 ) -> bool:
     """Make newly placed tasks durable, all or none; False when what they were placed on has changed meanwhile.
@@ -216,8 +229,9 @@ def _hosts_unchanged(context: Context, made: Sequence[TaskRecord]) -> list[Compa
     return [context.records.unchanged(table, table.get(*key), *key) for key in where]
 
 
-def _record(context: Context, call: Call, order: _Order, instance: str) -> TaskRecord:
-    cluster, definition, overrides, demand, _, request = order
+def record_of(context: Context, call: Call, order: Order, instance: str) -> TaskRecord:
+    cluster, definition, overrides, wanted, request = order
+    demand = wanted.demand
     place = context.place(call)
     task_id = context.new_id()
     ids = tuple(context.new_id() for _ in definition.definition.container_definitions or ())
@@ -238,7 +252,7 @@ def _record(context: Context, call: Call, order: _Order, instance: str) -> TaskR
         desired_status="RUNNING",
         last_status="PENDING",
         enable_execute_command=False,
-        group=request.group or f"family:{definition.definition.family}",
+        group=wanted.group,
         launch_type=getattr(request, "launch_type", None) or "EC2",
         overrides=overrides,
         started_by=request.started_by,
@@ -250,7 +264,7 @@ def _record(context: Context, call: Call, order: _Order, instance: str) -> TaskR
     )
 
 
-def _tags(order: _Order) -> tuple[ecs.Tag, ...]:
+def _tags(order: Order) -> tuple[ecs.Tag, ...]:
     request = order.request
     inherited = order.definition.tags if request.propagate_tags == "TASK_DEFINITION" else ()
     managed = bool(request.enable_ecs_managed_tags)
@@ -322,8 +336,12 @@ async def describe(context: Context, call: Call, request: ecs.DescribeTasksReque
 
 async def listing(context: Context, call: Call, request: ecs.ListTasksRequest) -> ecs.ListTasksResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
+    service = ""
     if request.service_name:
-        raise ServiceNotFoundException("Service not found.")
+        member = names.parse_service(request.service_name)
+        if member is None or context.records.services.get(call.region, cluster, member.id) is None:
+            raise ServiceNotFoundException("Service not found.")
+        service = member.id
     wanted = request.desired_status or "RUNNING"
     instance = ""
     if request.container_instance:
@@ -340,6 +358,7 @@ async def listing(context: Context, call: Call, request: ecs.ListTasksRequest) -
             task.desired_status == wanted
             and (not instance or task.container_instance_arn == instance)
             and (not request.family or (definition and definition.family == request.family))
+            and (not service or entry.value.service == service)
             and (not request.started_by or task.started_by == request.started_by)
             and (not request.launch_type or task.launch_type == request.launch_type)
         ):

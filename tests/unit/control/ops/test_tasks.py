@@ -53,7 +53,7 @@ async def test_what_does_not_fit_is_a_failure_with_its_reason(world):
             {"networkMode": "bridge", "container": {"portMappings": [{"containerPort": 80, "hostPort": 22}]}},
             "RESOURCE:PORTS",
         ),
-        ({}, {"taskRoleArn": "arn:aws:iam::123456789012:role/r"}, "ATTRIBUTE"),
+        ({}, {"container": {"healthCheck": {"command": ["CMD", "true"]}}}, "ATTRIBUTE"),
     ],
 )
 async def test_why_no_host_takes_it(world, host, definition, reason):
@@ -65,13 +65,36 @@ async def test_why_no_host_takes_it(world, host, definition, reason):
     assert [(one["arn"], one["reason"]) for one in failures] == [(instance, reason)]
 
 
-async def test_a_role_given_as_an_override_needs_a_host_that_serves_roles(world):
+async def test_no_task_runs_without_the_role_it_asks_for(world):
+    """Another agent may advertise roles; no payload of this control plane carries one yet."""
+    role = "arn:aws:iam::123456789012:role/r"
     await world.define()
+    await world.define("own", taskRoleArn=role)
     await world.join()
 
-    answer = await world.run(overrides={"taskRoleArn": "arn:aws:iam::123456789012:role/r"})
+    with pytest.raises(UnsupportedFeatureException, match="taskRoleArn"):
+        await world.run(overrides={"taskRoleArn": role})
+    with pytest.raises(UnsupportedFeatureException, match="taskRoleArn"):
+        await world.run("own")
 
-    assert [one["reason"] for one in answer["failures"]] == ["ATTRIBUTE"]
+
+async def test_constraints_and_strategies_say_where_a_task_goes(world):
+    await world.define(container={"memory": 100})
+    small, large = await world.join(memory=1000), await world.join(memory=2000)
+
+    packed = await world.run(count=3, placementStrategy=[{"type": "binpack", "field": "memory"}])
+    assert [task["containerInstanceArn"] for task in packed["tasks"]] == [small] * 3
+
+    alone = await world.run(count=3, group="alone", placementConstraints=[{"type": "distinctInstance"}])
+    assert {task["containerInstanceArn"] for task in alone["tasks"]} == {small, large}
+    assert [one["reason"] for one in alone["failures"]] == ["DistinctInstance placement constraint unsatisfied."] * 2
+
+    zone = {"type": "memberOf", "expression": "attribute:ecs.availability-zone == nowhere"}
+    nowhere = await world.run(placementConstraints=[zone])
+    assert nowhere["tasks"] == []
+    assert "nowhere" in nowhere["failures"][0]["detail"]
+    with pytest.raises(InvalidParameterException, match="placementConstraints"):
+        await world.run(placementConstraints=[{"type": "memberOf", "expression": "attribute:a =="}])
 
 
 async def test_a_draining_host_gets_nothing_new(world):
@@ -161,8 +184,6 @@ async def test_what_is_not_served_is_said_by_name(world):
     await world.define()
     await world.join()
     for field, value in {
-        "placementConstraints": [{"type": "distinctInstance"}],
-        "placementStrategy": [{"type": "spread"}],
         "enableExecuteCommand": True,
     }.items():
         with pytest.raises(UnsupportedFeatureException, match=field):

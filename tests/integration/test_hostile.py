@@ -228,6 +228,16 @@ def test_the_agents_socket_takes_it_as_calmly(agent_socket: Connect, name: str) 
 
 
 @pytest.mark.docker
+def test_strangers_cannot_fill_the_log(node: Node, port: Connect) -> None:
+    before = len(node.control.log)
+    for _ in range(20):
+        for data in (ATTACKS["a websocket of nobody's"], ATTACKS["random bytes with lines"], POST + b"\r\n"):
+            exchange(port, data)
+    lines = [line for line in node.control.log[before:].splitlines() if "agent" not in line.split("msg=")[0]]
+    assert len(lines) < 10, lines
+
+
+@pytest.mark.docker
 def test_requests_that_are_not_proven_or_not_understood(node: Node, port: Connect) -> None:
     key, host, now = key_of(node), f"127.0.0.1:{node.port}", time.time()
     deep = b'{"tasks":' + b"[" * 200_000

@@ -93,7 +93,7 @@ class AcsLink:
             peer = admit(self._context, self._verifier, request, "clusterArn", "containerInstanceArn")
             socket = await open_socket(request)
         except Refused as refusal:
-            log.info("agent refused", extra={"channel": "acs", "reason": str(refusal)})
+            log.log(refusal.level, "agent refused", extra={"channel": "acs", "reason": str(refusal)})
             return refusal.response
         session = Session(peer, socket)
         older = self._sessions.get(peer.instance_arn)

@@ -5,6 +5,7 @@ A refusal is a small JSON body whose type decides what the agent does next, so e
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import NamedTuple
 
@@ -30,10 +31,12 @@ class Peer(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 - becomes the answer to the upgrade
-    """The agent is not let in; ``response`` says why in the agent's own terms."""
+    """The agent is not let in; ``response`` says why in the agent's own terms. A stranger, who has proven nothing,
+    must not be able to fill the log."""
 
-    def __init__(self, status: int, kind: str, message: str) -> None:
+    def __init__(self, status: int, kind: str, message: str, *, stranger: bool = False) -> None:
         super().__init__(message)
+        self.level = logging.DEBUG if stranger else logging.INFO
         self.response = web.Response(
             status=status, body=encode_refusal(Refusal(kind, message)), content_type="application/json"
         )
@@ -49,7 +52,7 @@ def admit(
     try:
         who = verifier.verify("GET", path, query, headers, b"", now)
     except SignatureRefused as error:
-        raise Refused(403, "AccessDeniedException", error.message) from None
+        raise Refused(403, "AccessDeniedException", error.message, stranger=True) from None
     call = Call(who.region, who.access_key, now)
     cluster = names.parse_cluster(request.query.get(cluster_field))
     entry = context.records.clusters.get(call.region, cluster) if cluster else None

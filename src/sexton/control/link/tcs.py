@@ -61,7 +61,7 @@ class TcsLink:
             # Agents say nothing here for minutes when their metrics are switched off; a ping tells who is gone.
             socket = await open_socket(request, ping_seconds=HEARTBEAT_SECONDS)
         except Refused as refusal:
-            log.info("agent refused", extra={"channel": "tcs", "reason": str(refusal)})
+            log.log(refusal.level, "agent refused", extra={"channel": "tcs", "reason": str(refusal)})
             return refusal.response
         self._sockets[socket] = peer.instance_arn
         nursery = Nursery(f"tcs-{peer.instance_id}")

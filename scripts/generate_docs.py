@@ -17,6 +17,7 @@ import msgspec
 from sexton import settings
 from sexton.agent.runner import STEPS
 from sexton.control.dispatch import OPERATIONS
+from sexton.control.ops import unsupported
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
 from sexton.wire import ecs
 
@@ -85,8 +86,8 @@ def _shown(value: Any, unit: str) -> str:
 
 
 def operations() -> str:
-    """Every operation of the API: served, and by what, or not yet."""
-    served = [name for name in ecs.OPERATIONS if name in OPERATIONS]
+    """Every operation of the API: served, and by what; refused for good; or not yet."""
+    served = [name for name in ecs.OPERATIONS if name in OPERATIONS and name not in unsupported.OPERATIONS]
     rows = [
         f"{len(served)} of {len(ecs.OPERATIONS)} operations are served.",
         "",
@@ -94,7 +95,11 @@ def operations() -> str:
         "|---|---|",
     ]
     for name in ecs.OPERATIONS:
-        by = f"served by `{_path(OPERATIONS[name].__module__)}`" if name in OPERATIONS else "not yet"
+        by = "not yet"
+        if name in unsupported.OPERATIONS:
+            by = "refused: part of AWS's own infrastructure"
+        elif name in OPERATIONS:
+            by = f"served by `{_path(OPERATIONS[name].__module__)}`"
         rows.append(f"| {name} | {by} |")
     return "\n".join(rows)
 

@@ -26,6 +26,7 @@ from sexton.control.link.acs import AcsLink
 from sexton.control.link.tcs import TcsLink
 from sexton.control.ops import clusters
 from sexton.control.records import Records
+from sexton.control.services import Reconciler
 from sexton.core import names
 from sexton.kit.listener import LIMITS, Limits, Listener
 from sexton.kit.supervise import Nursery
@@ -114,6 +115,7 @@ class ControlPlane:
         call = Call(options.region, self.admin_key.access_key_id, time.time())
         await clusters.create(context, call, ecs.CreateClusterRequest(cluster_name=names.DEFAULT_CLUSTER))
         self._nursery.start("retention", retention.run(context))
+        self._nursery.start("services", Reconciler(context).run())
         self._door = FrontDoor(
             Dispatcher(context, verifier), {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve}, options.limits.body
         )

@@ -35,7 +35,10 @@ def shown(context: Context, entry: Entry[ClusterRecord], include: Collection[str
         registered_container_instances_count=len(instances),
         running_tasks_count=running,
         pending_tasks_count=pending,
-        active_services_count=0,
+        active_services_count=sum(
+            one.value.service.status == "ACTIVE"
+            for _, one in context.records.services.under(record.region, record.name)
+        ),
         statistics=_statistics(context, record) if ClusterField.STATISTICS in include else (),
         tags=cluster.tags or () if ClusterField.TAGS in include else (),
         settings=cluster.settings or () if ClusterField.SETTINGS in include else (),
@@ -57,5 +60,13 @@ def _statistics(context: Context, record: ClusterRecord) -> tuple[ecs.KeyValuePa
         for word in ("running", "pending")
         for launch_type, name in _LAUNCH_TYPES.items()
     }
-    counts |= {f"{word}{name}ServiceCount": 0 for word in ("active", "draining") for name in _LAUNCH_TYPES.values()}
+    services: Counter[tuple[str, str]] = Counter()
+    for _, service in context.records.services.under(record.region, record.name):
+        shown = service.value.service
+        services[shown.status or "", shown.launch_type or "EC2"] += 1
+    counts |= {
+        f"{word}{name}ServiceCount": services[word.upper(), launch_type]
+        for word in ("active", "draining")
+        for launch_type, name in _LAUNCH_TYPES.items()
+    }
     return tuple(ecs.KeyValuePair(name=name, value=str(count)) for name, count in counts.items())

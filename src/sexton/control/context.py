@@ -17,6 +17,7 @@ import msgspec
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
 from sexton.control.scheduler import Scheduler
+from sexton.control.servicetasks import ServiceTasks
 from sexton.control.usage import Usage
 from sexton.core import names
 from sexton.core.names import Place
@@ -48,6 +49,7 @@ class Context(NamedTuple):
     usage: Usage
     revisions: Revisions
     scheduler: Scheduler
+    service_tasks: ServiceTasks
     account: str
     endpoint: str  # where agents reach this control plane
     new_id: Callable[[], str] = lambda: secrets.token_hex(16)
@@ -66,6 +68,7 @@ def over(records: Records, account: str) -> Context:
         usage=usage,
         revisions=Revisions(records.definitions, records.families),
         scheduler=Scheduler(records, usage),
+        service_tasks=ServiceTasks(records.tasks),
         account=account,
         endpoint="",
     )

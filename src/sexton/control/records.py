@@ -19,7 +19,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from sexton.core import names
+from sexton.core.deployment import Deployment
 from sexton.core.resources import NOTHING, Resources
+from sexton.core.serviceview import Memory
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Change, Compacted, Compare, Delete, Put, Store, TxnResult, Write
 from sexton.wire import ecs
@@ -99,6 +101,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     demand: Resources = NOTHING
     account: str = ""
     protected_until: float = 0.0  # scale-in and deployments leave the task alone until then
+    service: str = ""  # the name of the service that started it
+    accounted: bool = False  # its service has taken its end into account
 
     @property
     def arn(self) -> str:
@@ -107,6 +111,28 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def stopped(self) -> bool:
         return self.task.last_status == "STOPPED"
+
+
+class ServiceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A service without its counts, which are computed; its revisions and service deployments have their own tables."""
+
+    region: str
+    cluster: str
+    service: ecs.Service  # neither deployments nor events are in it: they are here
+    deployments: tuple[Deployment, ...] = ()  # PRIMARY first
+    rollout: str = ""  # the latest service deployment's id
+    memory: Memory = Memory()
+    events: tuple[ecs.ServiceEvent, ...] = ()  # the newest first
+    fingerprint: str = ""  # of the request that made it, so that its repetition does nothing
+    ended_at: float = 0.0  # when it became INACTIVE; it is forgotten after a while
+
+    @property
+    def name(self) -> str:
+        return self.service.service_name or ""
+
+    @property
+    def arn(self) -> str:
+        return self.service.service_arn or ""
 
 
 class TokenRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -232,6 +258,9 @@ class Records:
         self.settings = Table("settings/", AccountSettingRecord)
         self.instances = Table("instances/", InstanceRecord).grouped(lambda record: f"{record.region}/{record.cluster}")
         # Only tasks that have not ended belong to their instance: the others are kept for an hour, and may be many.
+        self.services = Table("services/", ServiceRecord)
+        self.service_revisions = Table("service-revisions/", ecs.ServiceRevision)
+        self.service_deployments = Table("service-deployments/", ecs.ServiceDeployment)
         self.tasks = Table("tasks/", TaskRecord).grouped(
             lambda record: None if record.stopped else record.task.container_instance_arn
         )
@@ -244,6 +273,9 @@ class Records:
                 self.families,
                 self.instances,
                 self.providers,
+                self.service_deployments,
+                self.service_revisions,
+                self.services,
                 self.settings,
                 self.tasks,
                 self.tokens,

@@ -23,6 +23,7 @@ class StopCode(StrEnum):
     FAILED_TO_START = "TaskFailedToStart"
     ESSENTIAL_EXITED = "EssentialContainerExited"
     USER = "UserInitiated"
+    SERVICE = "ServiceSchedulerInitiated"
 
 
 def stop(task: ecs.Task, code: StopCode, reason: str, now: float) -> ecs.Task:

@@ -13,6 +13,7 @@ TaskArn = NewType("TaskArn", str)
 InstanceArn = NewType("InstanceArn", str)
 ClusterArn = NewType("ClusterArn", str)
 DefinitionArn = NewType("DefinitionArn", str)
+ServiceArn = NewType("ServiceArn", str)
 
 DEFAULT_CLUSTER = "default"
 
@@ -35,6 +36,14 @@ class Member(NamedTuple):
     """Something that lives in a cluster: a task or a container instance. ``cluster`` is empty when not said."""
 
     cluster: str
+    id: str
+
+
+class OfService(NamedTuple):
+    """Something that lives in a service: one of its revisions or deployments."""
+
+    cluster: str
+    service: str
     id: str
 
 
@@ -70,6 +79,18 @@ def container_arn(place: Place, cluster: str, task_id: str, container_id: str) -
 
 def capacity_provider_arn(place: Place, name: str) -> str:
     return place.arn(f"capacity-provider/{name}")
+
+
+def service_arn(place: Place, cluster: str, name: str) -> ServiceArn:
+    return ServiceArn(place.arn(f"service/{cluster}/{name}"))
+
+
+def service_revision_arn(place: Place, cluster: str, service: str, revision: str) -> str:
+    return place.arn(f"service-revision/{cluster}/{service}/{revision}")
+
+
+def service_deployment_arn(place: Place, cluster: str, service: str, deployment: str) -> str:
+    return place.arn(f"service-deployment/{cluster}/{service}/{deployment}")
 
 
 def definition_arn(place: Place, family: str, revision: int) -> DefinitionArn:
@@ -110,6 +131,35 @@ def parse_task(text: str) -> Member | None:
 def parse_instance(text: str) -> Member | None:
     """A container instance from its id or ARN."""
     return _parse_member(text, "container-instance")
+
+
+def parse_service(text: str) -> Member | None:
+    """A service from its name or ARN (long, or the old one without a cluster)."""
+    rest = _resource(text, "service")
+    if rest is None:
+        return None
+    cluster, _, last = rest.rpartition("/")
+    if not _FAMILY.match(last) or (cluster and not _CLUSTER.match(cluster)):
+        return None
+    return Member(cluster, last)
+
+
+def _parse_of_service(text: str, kind: str) -> OfService | None:
+    rest = _resource(text, kind) if text.startswith("arn:") else None
+    parts = (rest or "").split("/")
+    if len(parts) != 3 or not (_CLUSTER.match(parts[0]) and _FAMILY.match(parts[1]) and _ID.match(parts[2])):
+        return None
+    return OfService(*parts)
+
+
+def parse_service_revision(text: str) -> OfService | None:
+    """A service revision from its ARN; it has no shorter name."""
+    return _parse_of_service(text, "service-revision")
+
+
+def parse_service_deployment(text: str) -> OfService | None:
+    """A service deployment from its ARN; it has no shorter name."""
+    return _parse_of_service(text, "service-deployment")
 
 
 def parse_definition(text: str) -> Revision | None:

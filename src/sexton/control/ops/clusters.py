@@ -26,6 +26,7 @@ from sexton.core import names, tagging
 from sexton.wire import ecs
 from sexton.wire.errors import (
     ClusterContainsContainerInstancesException,
+    ClusterContainsServicesException,
     ClusterContainsTasksException,
     EcsError,
 )
@@ -94,6 +95,8 @@ async def delete(context: Context, call: Call, request: ecs.DeleteClusterRequest
 
 
 def _refuse_in_use(context: Context, call: Call, name: str) -> None:
+    if any(one.value.service.status != "INACTIVE" for _, one in context.records.services.under(call.region, name)):
+        raise ClusterContainsServicesException("The Cluster cannot be deleted while Services are active.")
     if context.records.instances.group(f"{call.region}/{name}"):
         raise ClusterContainsContainerInstancesException(
             "The Cluster cannot be deleted while Container Instances are active or draining.",

@@ -107,12 +107,26 @@ def _provider(context: Context, call: Call, parts: Sequence[str]) -> Tagged | No
     return Tagged(entry.value.provider.tags or (), records.unchanged(records.providers, entry, *where), put)
 
 
+def _service(context: Context, call: Call, parts: Sequence[str]) -> Tagged | None:
+    records, where = context.records, (call.region, *parts)
+    entry = records.services.get(*where)
+    if entry is None or entry.value.ended_at:
+        return None
+
+    def put(tags: tuple[ecs.Tag, ...]) -> Put:
+        service = msgspec.structs.replace(entry.value.service, tags=tags)
+        return records.put(records.services, msgspec.structs.replace(entry.value, service=service), *where)
+
+    return Tagged(entry.value.service.tags or (), records.unchanged(records.services, entry, *where), put)
+
+
 KINDS: Mapping[str, Kind] = {
     "cluster": Kind(1, _cluster),
     "task": Kind(2, _task),
     "container-instance": Kind(2, _instance),
     "task-definition": Kind(1, _definition),
     "capacity-provider": Kind(1, _provider),
+    "service": Kind(2, _service),
 }
 
 

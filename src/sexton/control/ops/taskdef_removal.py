@@ -95,6 +95,14 @@ def _unused(context: Context, now: float) -> Iterator[tuple[str, Entry[Definitio
     if not leaving:
         return
     used = {one.value.task.task_definition_arn for one in context.records.tasks.all() if not one.value.stopped}
+    used |= {
+        revision.value.task_definition
+        for service in context.records.services.all()
+        if not service.value.ended_at
+        for _, revision in context.records.service_revisions.under(
+            service.value.region, service.value.cluster, service.value.name
+        )
+    }
     for key, entry in leaving:
         if entry.value.definition.task_definition_arn not in used:
             yield key, entry

@@ -1,0 +1,191 @@
+"""Starts tasks of a service: chooses their hosts and makes them durable together with what the service says of it.
+
+One start is one transaction, on the condition that the service and the hosts are what they were when it was decided,
+so a service that was deleted or updated meanwhile gets no task of yesterday's decision. A start that finds too little
+room places what fits; that it did not fit is written into the deployment, which waits longer each time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from sexton.control import providers, serviceview
+from sexton.control.context import Call, Context
+from sexton.control.ops import tasks
+from sexton.control.providers import Portion
+from sexton.control.records import DefinitionRecord, Entry, ServiceRecord, TaskRecord, revision_key
+from sexton.control.scheduler import choose
+from sexton.control.serviceevents import with_events
+from sexton.core import breaker, capacity, names, rebalance, speech, tagging
+from sexton.core import servicewords as words
+from sexton.core.constraint import RuleError
+from sexton.core.deployment import Deployment
+from sexton.core.pace import Pace
+from sexton.core.placement import Host, Refusal, Wanted
+from sexton.core.serviceview import StartTasks
+from sexton.store.contract import Compare
+from sexton.wire import ecs
+from sexton.wire.errors import EcsError
+
+# Tasks in one transaction: a store bounds how large one may be. What is missing then is decided again.
+MOST_STARTED = 25
+ZONE_ATTRIBUTE = "ecs.availability-zone"
+# Of several refusals, the one that came closest to a yes is told.
+_CLOSENESS = {"ATTRIBUTE": 1, "AGENT": 2, "RESOURCE:PORTS": 3, "RESOURCE:CPU": 3, "RESOURCE:MEMORY": 3}
+
+
+class _Found(NamedTuple):
+    """The tasks that found a host, and why the next one did not."""
+
+    made: list[TaskRecord]
+    refusals: tuple[Refusal, ...]
+
+
+async def begin(
+    context: Context, entry: Entry[ServiceRecord], start: StartTasks, fence: Sequence[Compare], pace: Pace, now: float
+) -> bool:
+    """Carry one start out as far as there is room; False when something has changed meanwhile."""
+    record = entry.value
+    deployment = next(one for one in record.deployments if one.id == start.deployment)
+    count = min(start.count, MOST_STARTED)
+    found = _find(context, record, deployment, start, count, now)
+    after = _remembered(context, record, deployment, start, found, len(found.made) < count, pace, now)
+    records, where = context.records, (record.region, record.cluster, record.name)
+    compares = [records.unchanged(records.services, entry, *where), *fence]
+    if any(one.task.capacity_provider_name for one in found.made):
+        # A provider is taken from a cluster only when no task is on its way through it.
+        home = records.clusters.get(record.region, record.cluster)
+        compares.append(records.unchanged(records.clusters, home, record.region, record.cluster))
+    return await tasks.accept(context, found.made, compares, [records.put(records.services, after, *where)])
+
+
+def _find(
+    context: Context, record: ServiceRecord, deployment: Deployment, start: StartTasks, count: int, now: float
+) -> _Found:
+    revision = serviceview.revision_of(context, record, deployment.revision)
+    name = names.parse_definition(revision.task_definition or "") if revision else None
+    entry = name and context.records.definitions.get(record.region, name.family, revision_key(name.revision))
+    if not entry or revision is None:
+        return _Found([], ())
+    try:
+        wanted = serviceview.wanted(record, entry.value.definition)
+        chosen, refusals = _choose(context, record, revision, wanted, start, count)
+    except (EcsError, RuleError):
+        # The cluster has no hosts, or lost the provider, since the service was made: no room, for now.
+        return _Found([], ())
+    made = [
+        providers.through(_task(context, record, deployment, revision, entry.value, wanted, host, now), provider)
+        for host, provider in chosen
+    ]
+    return _Found(made, refusals)
+
+
+def _choose(
+    context: Context,
+    record: ServiceRecord,
+    revision: ecs.ServiceRevision,
+    wanted: Wanted,
+    start: StartTasks,
+    count: int,
+) -> tuple[list[tuple[str, str]], tuple[Refusal, ...]]:
+    portions = _portions(context, record, revision, count)
+    return providers.place(context, record.region, record.cluster, portions, partial(_pick, wanted, start))
+
+
+def _portions(
+    context: Context, record: ServiceRecord, revision: ecs.ServiceRevision, count: int
+) -> tuple[Portion, ...]:
+    """Through which providers the next tasks go, so that all of the service's tasks together follow its strategy."""
+    strategy = capacity.of_request(revision.capacity_provider_strategy)
+    if not strategy:
+        return (Portion("", count),)
+    present = Counter(
+        one.value.task.capacity_provider_name or ""
+        for one in context.service_tasks.of(serviceview.key_of(record))
+        if one.value.task.desired_status != "STOPPED"
+    )
+    return tuple(Portion(*part) for part in Counter(capacity.assign(strategy, present, count)).items())
+
+
+def _pick(wanted: Wanted, start: StartTasks, hosts: Sequence[Host], many: int) -> tuple[list[str], tuple[Refusal, ...]]:
+    meant = [
+        host
+        for host in hosts
+        if (not start.host or host.arn == start.host)
+        and (not start.zone or host.values.get(ZONE_ATTRIBUTE) == start.zone)
+    ]
+    return choose(meant, wanted, many)
+
+
+def _task(
+    context: Context,
+    record: ServiceRecord,
+    deployment: Deployment,
+    revision: ecs.ServiceRevision,
+    definition: DefinitionRecord,
+    wanted: Wanted,
+    host: str,
+    now: float,
+) -> TaskRecord:
+    service = record.service
+    request = ecs.RunTaskRequest(
+        task_definition=revision.task_definition,
+        group=wanted.group,
+        started_by=deployment.id,
+        launch_type=revision.launch_type,
+        network_configuration=revision.network_configuration,
+    )
+    order = tasks.Order(record.cluster, definition, serviceview.NO_OVERRIDES, wanted, request)
+    made = tasks.record_of(context, Call(record.region, "", now), order, host)
+    inherited: tuple[ecs.Tag, ...] = ()
+    if service.propagate_tags == ecs.PropagateTags.TASK_DEFINITION:
+        inherited = definition.tags
+    elif service.propagate_tags == ecs.PropagateTags.SERVICE:
+        inherited = tuple(one for one in service.tags or () if not tagging.reserved(one.key))
+    managed = bool(service.enable_ecs_managed_tags)
+    tags = tagging.of_task((), inherited, managed=managed, cluster=record.cluster, service=record.name)
+    return msgspec.structs.replace(made, service=record.name, task=msgspec.structs.replace(made.task, tags=tags))
+
+
+def _remembered(
+    context: Context,
+    record: ServiceRecord,
+    deployment: Deployment,
+    start: StartTasks,
+    found: _Found,
+    short: bool,
+    pace: Pace,
+    now: float,
+) -> ServiceRecord:
+    """The service once the start is carried out."""
+    events: tuple[str, ...] = ()
+    memory = record.memory
+    if found.made:
+        ids = [one.id for one in found.made]
+        events = (words.started(record.name, ids, replaced=start.replaces_unhealthy, zone=start.zone),)
+        deployment = breaker.placed(deployment)
+    if short:
+        closest, problem = _closest(found.refusals)
+        text = words.unplaced(record.name, closest, problem, zone=start.zone)
+        if start.zone:
+            memory = rebalance.refused(memory, now)
+        else:
+            deployment = breaker.not_placed(deployment, pace=pace, now=now)
+        memory, said = speech.unplaced(memory, text, pace, now)
+        events += said
+    deployments = tuple(deployment if one.id == deployment.id else one for one in record.deployments)
+    after = msgspec.structs.replace(record, deployments=deployments, memory=memory)
+    return with_events(context, after, events, now)
+
+
+def _closest(refusals: Sequence[Refusal]) -> tuple[str, str]:
+    """The id of the host that lacked least, and what its problem is."""
+    if not refusals:
+        return "", ""
+    best = max(refusals, key=lambda one: (_CLOSENESS.get(str(one.why), 0), one.arn))
+    return names.last_part(best.arn), words.PROBLEMS.get(str(best.why), "")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from sexton.control import tokens
+from sexton.control import serviceretention, tokens
 from sexton.control.context import Context
 from sexton.control.ops import instances, taskdef_removal
 from sexton.store.contract import Compare, StoreError, Write
@@ -31,6 +31,7 @@ async def run(context: Context) -> None:
         try:
             await instances.abandon(context, context.clock())
             await sweep(context, context.clock())
+            await serviceretention.sweep(context, context.clock())
             await taskdef_removal.sweep(context, context.clock())
         except StoreError as error:
             log.warning("cannot forget what has ended", extra={"reason": str(error)})

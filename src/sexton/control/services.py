@@ -64,6 +64,7 @@ class Reconciler:
         self._room: dict[str, float] = {}  # when each cluster last gained room
         self._why: dict[str, tuple[str, ...]] = {}  # what each service is waiting for
         self._records.services.listen(self._on_service)
+        self._records.service_deployments.listen(self._on_rollout)
         self._records.tasks.listen(self._on_task)
         self._records.instances.listen(self._on_instance)
 
@@ -121,6 +122,12 @@ class Reconciler:
             self._look(key)
         else:
             self._why.pop(key, None)
+
+    def _on_rollout(
+        self, key: str, before: Entry[ecs.ServiceDeployment] | None, after: Entry[ecs.ServiceDeployment] | None
+    ) -> None:
+        if after is not None:
+            self._look(key.rpartition("/")[0])
 
     def _on_task(self, key: str, before: Entry[TaskRecord] | None, after: Entry[TaskRecord] | None) -> None:
         known = after or before

@@ -1,12 +1,14 @@
-"""Counts memory cgroups: tracked by the kernel, live, and the difference, the zombies.
+"""Counts memory cgroups: tracked by the kernel, live, and the difference, the zombies; when there are too many, whose.
 
-Flows in: the kernel's counters, the live directories, the earlier count. Flows out: one finding at most.
+Flows in: the kernel's counters, the live directories, the earlier count; names of removed cgroups, asked for only once
+there is something to find. Flows out: one finding at most.
 """
 
 from __future__ import annotations
 
+from sexton.care.graves import culprits, memcg_count, with_makers
 from sexton.care.probe import CouldNotLook, Looked, NotPresent, Outcome, Probe, Scene
-from sexton.core.finding import Change, MemcgCount, judge_zombies
+from sexton.core.finding import Change, judge_zombies
 from sexton.host.cgroup import census
 from sexton.host.errors import Absent, Unreadable
 from sexton.host.offload import in_thread
@@ -24,17 +26,9 @@ async def look(scene: Scene) -> Outcome:
     change = None
     if scene.before is not None and "zombies" in scene.before.figures:
         change = Change(count.zombies - scene.before.figures["zombies"], scene.before.seconds)
-    finding = judge_zombies(
-        MemcgCount(
-            tracked=count.tracked,
-            live=count.live,
-            zombies=count.zombies,
-            source=count.source,
-            percpu_bytes=memory.percpu,
-            slab_bytes=memory.slab_unreclaimable,
-        ),
-        change,
-    )
+    finding = judge_zombies(memcg_count(count, memory), change)
+    if finding is not None:
+        finding = with_makers(finding, await in_thread("memcg walk", lambda: culprits(scene.root, count.tracked)))
     says = f"{count.tracked:,} memory cgroups tracked, {count.live:,} live, {count.zombies:,} zombies ({count.mode})"
     if change is not None:
         says += f", {change.by:+,} since the last look"
@@ -54,7 +48,11 @@ PROBE = Probe(
         "/proc/mounts",
         "the memory hierarchy's directories (v1) or cgroup.stat (v2)",
         "/proc/meminfo",
+        "names of removed cgroups by a walk in the kernel (BPF), only when there are too many",
     ),
-    cost="the same with any number of zombies; on v1 a few microseconds for each live directory, 2 s at most",
+    cost=(
+        "the same with any number of zombies; on v1 a few microseconds for each live directory, 2 s at most; "
+        "to name their makers, a few microseconds for each zombie, 0.4 s in the kernel at most"
+    ),
     look=look,
 )

@@ -24,7 +24,14 @@ from unit.control.world import open_world
 
 steps = st.sampled_from(sorted(OPERATIONS)).flatmap(lambda name: st.tuples(st.just(name), requests(name)))
 HEAVY = ["RegisterTaskDefinition", "RunTask", "SubmitTaskStateChange"]
-heavy = st.sampled_from(HEAVY).flatmap(lambda name: st.tuples(st.just(name), requests(name)))
+MEANT = {
+    "RegisterTaskDefinition": {"family": "api", "containerDefinitions": [{"name": "main", "image": "i", "memory": 6}]},
+    "RunTask": {"taskDefinition": "web", "count": 2},
+    "SubmitTaskStateChange": {"task": "$task", "status": "RUNNING"},
+}
+heavy = st.sampled_from(HEAVY).flatmap(
+    lambda name: st.tuples(st.just(name), st.one_of(requests(name), st.just(MEANT[name])))
+)
 
 
 class Trusting:

@@ -131,7 +131,7 @@ def test_nothing_to_talk_to_is_said_with_the_next_step(tmp_path: Path) -> None:
 
 def test_help_version_settings_and_completion_need_no_daemon() -> None:
     shown = sexton(None, "--help").stdout
-    for command in ("up", "control", "agent", "ps", "why", "logs", "doctor", "settings"):
+    for command in ("up", "control", "agent", "ps", "why", "logs", "doctor", "zombies", "settings"):
         assert f"\n  {command} " in shown
     assert sexton(None, "--version").stdout.startswith("sexton 0.")
     assert "--leave-nothing" in sexton(None, "up", "--help").stdout

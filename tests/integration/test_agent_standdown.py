@@ -104,7 +104,9 @@ def test_unknown_key(node: Node, traces: Traces) -> None:
 
 
 def test_address_that_is_no_engine(node: Node, traces: Traces) -> None:
-    _stands_down(_agent(node, "odd", "--docker-host", "npipe://docker"), "npipe://docker", "Correct DOCKER_HOST")
+    _stands_down(
+        _agent(node, "odd", "--docker-host", "unix://docker.sock"), "unix://docker.sock", "Correct DOCKER_HOST"
+    )
     traces.assert_none()
 
 

@@ -51,7 +51,7 @@ _WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2
 
 
 def timed(work: Callable[[], Any]) -> dict[str, float]:
-    """Milliseconds: the median of a few, and the least; and of processor time, which a busy host does not stretch as much."""
+    """Milliseconds: the median and the least of a few, also of processor time, which a busy host stretches less."""
     times, cpu = [], []
     for _ in range(TIMES):
         before, begun = computed(), time.perf_counter()

@@ -198,11 +198,12 @@ class _Roles:
         if self._command.role in ("up", "control"):
             from sexton.control.app import ControlPlane
             from sexton.control.app import Options as ControlOptions
+            from sexton.core.pace import ECS
 
             host, port = split_address(chosen.listen)
-            control = ControlPlane(
-                ControlOptions(host, port, Path(chosen.data_dir), chosen.account, chosen.region), self._failed
-            )
+            pace = msgspec.structs.replace(ECS, settle=chosen.service_settle)
+            options = ControlOptions(host, port, Path(chosen.data_dir), chosen.account, chosen.region, pace=pace)
+            control = ControlPlane(options, self._failed)
             self._running.append(control)
             await control.start()
             if self._command.role == "up":

@@ -85,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "logfmt"
     listen: str = "127.0.0.1:7070"
     account: str = "000000000000"
+    service_settle: float = 40.0
     debug_loop: bool = False
 
 
@@ -174,6 +175,14 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting("SEXTON_LISTEN", "listen", values.text, "address and port of the control plane"),
     Setting("SEXTON_ACCOUNT_ID", "account", _account, "account id in the control plane's ARNs", strict=True),
+    Setting(
+        "SEXTON_SERVICE_SETTLE",
+        "service_settle",
+        values.duration,
+        "how long a service's task runs before it counts as healthy",
+        "seconds",
+        minimum=0.1,
+    ),
     Setting("SEXTON_DEBUG_LOOP", "debug_loop", values.boolean, "warn of anything that blocks the event loop"),
 )
 

@@ -28,6 +28,7 @@ from sexton.control.ops import clusters
 from sexton.control.records import Records
 from sexton.control.services import Reconciler
 from sexton.core import names
+from sexton.core.pace import ECS, Pace
 from sexton.kit.listener import LIMITS, Limits, Listener
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Durability, Store
@@ -55,6 +56,7 @@ class Options(NamedTuple):
     region: str  # of the default cluster; requests choose their own
     store: str = ""  # a store's URL; empty means SQLite in the data directory
     limits: Limits = LIMITS
+    pace: Pace = ECS  # of the service scheduler
 
 
 class ControlPlane:
@@ -115,7 +117,7 @@ class ControlPlane:
         call = Call(options.region, self.admin_key.access_key_id, time.time())
         await clusters.create(context, call, ecs.CreateClusterRequest(cluster_name=names.DEFAULT_CLUSTER))
         self._nursery.start("retention", retention.run(context))
-        self._nursery.start("services", Reconciler(context).run())
+        self._nursery.start("services", Reconciler(context, pace=options.pace).run())
         self._door = FrontDoor(
             Dispatcher(context, verifier), {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve}, options.limits.body
         )

@@ -1,0 +1,164 @@
+"""Services as boto3 drives them, against a real node on a real container engine: from the first task to the last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from engine import PrivateEngine, engine_call
+from node import Node, until
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
+
+QUICK = {"Delay": 1, "MaxAttempts": 60}
+SETTLE = 0.5
+STAY = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.fixture(scope="module")
+def node(engine_session: PrivateEngine, busybox_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    quick = {"SEXTON_SERVICE_SETTLE": f"{SETTLE}s"}
+    with Node(tmp_path_factory.mktemp("services"), engine_session.url, environment=quick) as running:
+        yield running
+
+
+@pytest.fixture
+def ecs(node: Node) -> Iterator[Any]:
+    """A client; whatever services a test leaves are gone after it."""
+    client = node.ecs()
+    yield client
+    left = [arn.rpartition("/")[2] for arn in client.list_services()["serviceArns"]]
+    for name in left:
+        client.delete_service(service=name, force=True)
+    if left:
+        client.get_waiter("services_inactive").wait(services=left, WaiterConfig=QUICK)
+
+
+def define(ecs: Any, family: str, image: str, script: str = STAY) -> str:
+    answer = ecs.register_task_definition(
+        family=family,
+        networkMode="none",
+        containerDefinitions=[{"name": "main", "image": image, "memory": 16, "command": ["sh", "-c", script]}],
+    )
+    return str(answer["taskDefinition"]["taskDefinitionArn"])
+
+
+def service(ecs: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = ecs.describe_services(services=[name])["services"][0]
+    return found
+
+
+def tasks(ecs: Any, name: str) -> list[dict[str, Any]]:
+    arns = ecs.list_tasks(serviceName=name)["taskArns"]
+    found: list[dict[str, Any]] = ecs.describe_tasks(tasks=arns)["tasks"] if arns else []
+    return found
+
+
+def messages(ecs: Any, name: str) -> list[str]:
+    return [one["message"] for one in service(ecs, name)["events"]]
+
+
+def stable(ecs: Any, name: str) -> dict[str, Any]:
+    ecs.get_waiter("services_stable").wait(services=[name], WaiterConfig=QUICK)
+    return service(ecs, name)
+
+
+def watch(look: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Call it again and again until it is content."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it never came to an end"
+
+
+def test_a_service_is_kept_up_scaled_and_deleted(node: Node, ecs: Any, busybox_image: str) -> None:
+    define(ecs, "kept", busybox_image)
+    created = ecs.create_service(serviceName="kept", taskDefinition="kept", desiredCount=3)["service"]
+    assert (created["status"], created["desiredCount"], created["schedulingStrategy"]) == ("ACTIVE", 3, "REPLICA")
+    assert stable(ecs, "kept")["runningCount"] == 3
+    until(
+        lambda: any("has reached a steady state." in one for one in messages(ecs, "kept")), "the steady state is said"
+    )
+
+    victim = tasks(ecs, "kept")[0]
+    container = victim["containers"][0]["runtimeId"]
+    engine_call(node.engine_url, "POST", f"/containers/{container}/kill")
+    until(
+        lambda: (
+            (now := [one for one in tasks(ecs, "kept") if one["lastStatus"] == "RUNNING"])
+            and len(now) == 3
+            and victim["taskArn"] not in {one["taskArn"] for one in now}
+        ),
+        "the killed container's task is replaced",
+    )
+
+    ecs.update_service(service="kept", desiredCount=5)
+    assert stable(ecs, "kept")["runningCount"] == 5
+    ecs.update_service(service="kept", desiredCount=1)
+    assert stable(ecs, "kept")["runningCount"] == 1
+
+    ecs.delete_service(service="kept", force=True)
+    ecs.get_waiter("services_inactive").wait(services=["kept"], WaiterConfig=QUICK)
+    assert tasks(ecs, "kept") == []
+    assert ecs.list_services()["serviceArns"] == []
+
+
+def test_a_new_revision_comes_within_the_bounds(ecs: Any, busybox_image: str) -> None:
+    define(ecs, "rolled", busybox_image)
+    bounds = {"minimumHealthyPercent": 75, "maximumPercent": 150}
+    ecs.create_service(serviceName="rolled", taskDefinition="rolled", desiredCount=4, deploymentConfiguration=bounds)
+    stable(ecs, "rolled")
+    until(lambda: service(ecs, "rolled")["deployments"][0]["rolloutState"] == "COMPLETED", "the first comes to its end")
+    second = define(ecs, "rolled", busybox_image)
+    ecs.update_service(service="rolled", taskDefinition="rolled")
+
+    seen: list[tuple[int, int]] = []
+
+    def over() -> bool:
+        found = service(ecs, "rolled")
+        seen.append((found["runningCount"], found["runningCount"] + found["pendingCount"]))
+        return [one["rolloutState"] for one in found["deployments"]] == ["COMPLETED"]
+
+    watch(over)
+    assert {one["taskDefinitionArn"] for one in tasks(ecs, "rolled")} == {second}
+    assert min(running for running, _ in seen) >= 3
+    assert max(live for _, live in seen) <= 6
+    newest = ecs.list_service_deployments(service="rolled")["serviceDeployments"][0]
+    assert newest["status"] == "SUCCESSFUL"
+
+
+def test_a_revision_that_fails_gives_way_to_the_one_before(ecs: Any, busybox_image: str) -> None:
+    good = define(ecs, "sound", busybox_image)
+    breaker = {"deploymentCircuitBreaker": {"enable": True, "rollback": True}}
+    ecs.create_service(serviceName="risky", taskDefinition="sound", desiredCount=3, deploymentConfiguration=breaker)
+    stable(ecs, "risky")
+    until(lambda: service(ecs, "risky")["deployments"][0]["rolloutState"] == "COMPLETED", "the first comes to its end")
+    bad = define(ecs, "unsound", busybox_image, "exit 7")
+    ecs.update_service(service="risky", taskDefinition=bad)
+    served: list[int] = []
+
+    def back() -> bool:
+        found = service(ecs, "risky")
+        served.append(sum(one["runningCount"] for one in found["deployments"] if one["taskDefinition"] == good))
+        return found["taskDefinition"] == good and found["deployments"][0]["rolloutState"] == "COMPLETED"
+
+    watch(back)
+    assert min(served) == 3, "what serves is left alone"
+    assert any("rolling back to deployment" in one for one in messages(ecs, "risky"))
+    newest = ecs.list_service_deployments(service="risky")["serviceDeployments"][0]
+    assert newest["status"] == "ROLLBACK_SUCCESSFUL"
+
+
+def test_a_service_outlives_a_killed_control_plane(node: Node, ecs: Any, busybox_image: str) -> None:
+    define(ecs, "lasting", busybox_image)
+    ecs.create_service(serviceName="lasting", taskDefinition="lasting", desiredCount=2)
+    stable(ecs, "lasting")
+    before = {one["taskArn"] for one in tasks(ecs, "lasting")}
+    ecs.update_service(service="lasting", desiredCount=3)
+    node.kill()
+    node.start()
+
+    assert stable(ecs, "lasting")["runningCount"] == 3
+    assert before <= {one["taskArn"] for one in tasks(ecs, "lasting")}

@@ -77,7 +77,7 @@ def test_a_running_task_is_listed_explained_and_read(node: Node, busybox_image: 
 
 
 def test_an_ended_task_says_why_and_what_to_try(node: Node, busybox_image: str) -> None:
-    arn = run_task(node, "failer", busybox_image, "echo broken; exit 3")
+    arn = run_task(node, "failing", busybox_image, "echo broken; exit 3")
     until(lambda: status(node, arn) == "STOPPED", "the task ends")
     task_id = arn.rpartition("/")[2]
 

@@ -24,8 +24,22 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-def _children() -> str:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+def _running() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+_before: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    """Children that were there before: engines of the session's other tests."""
+    _before.clear()
+    _before.update(_running())
+
+
+def _children() -> set[str]:
+    return _running() - _before
 
 
 @pytest.mark.parametrize("code", [0, 1, 77])

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from sexton.care.memory import recall, remember, state_file
-from sexton.care.probe import CouldNotLook, Looked, Outcome, Probe, Scene
+from sexton.care.probe import CouldNotLook, Looked, Outcome, Probe, Scene, Watcher
 from sexton.care.probes import containers, memcg, units
 from sexton.core.finding import Finding, Severity
 from sexton.host.offload import in_thread
@@ -29,6 +29,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PROBES: tuple[Probe, ...] = (memcg.PROBE, units.PROBE, containers.PROBE)
+
+# What a daemon runs besides; one look has no use for them.
+WATCHERS: tuple[Watcher, ...] = ()
 
 # Each probe ends in milliseconds on a healthy host and bounds itself on a sick one; this is for the one that does not.
 PROBE_DEADLINE = 3.5

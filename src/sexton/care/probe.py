@@ -1,10 +1,15 @@
-"""The contract of a probe: what it is told, what it declares, and the three ways a look can end.
+"""The contract of a probe and of a watcher: what they are told, what they declare, and the three ways a look can end.
 
 A probe reads one part of the host and says what it found there. It declares what it reads and what that costs, so
 that the report can show both. Whatever happens, its look ends as one of three values: it looked (with findings or
 without), the host has no such thing, or it could not look. The last is never mistaken for health.
 
 Figures are plain numbers by name; the round keeps them, and hands them back at the next look as ``Before``.
+
+A probe looks once, when asked; a watcher keeps its eyes open (an event stream, signals) and tells an outcome each time
+what it knows has changed. What it tells is always the whole of what it holds true at that moment, like a look's: a
+finding that is not in it any more has ended. It sleeps while nothing happens. When it can watch no longer it tells
+why and returns; whoever runs it starts it again after a while, and cancels it to end it. Only a daemon has watchers.
 """
 
 from __future__ import annotations
@@ -26,13 +31,15 @@ class Before(msgspec.Struct, frozen=True):
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe is told: where the host is, what time it is, what it saw before."""
+    """What a probe is told: where the host is, what time it is, what it saw before. ``keep`` is a directory in which
+    a watcher may keep what must survive a restart, each in files of its own name; None: it keeps nothing."""
 
     root: Path
     docker_host: str
     now: float
     uptime: float | None
     before: Before | None = None
+    keep: Path | None = None
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +61,23 @@ Outcome = Looked | NotPresent | CouldNotLook
 
 
 class Probe(NamedTuple):
+    """``every`` is how many seconds lie between two looks of a daemon."""
+
     name: str
     reads: tuple[str, ...]
     cost: str
     look: Callable[[Scene], Awaitable[Outcome]]
+    every: float = 60.0
+
+
+Tell = Callable[[Outcome], None]
+"""Hands an outcome over at once; it never blocks and never raises."""
+
+
+class Watcher(NamedTuple):
+    """Its name is never also a probe's. ``watch`` returns only after it has told why it cannot go on."""
+
+    name: str
+    reads: tuple[str, ...]
+    cost: str
+    watch: Callable[[Scene, Tell], Awaitable[None]]

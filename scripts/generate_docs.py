@@ -16,6 +16,7 @@ import msgspec
 
 from sexton import settings
 from sexton.agent.runner import STEPS
+from sexton.care.metric_names import METRICS
 from sexton.control.dispatch import OPERATIONS
 from sexton.control.ops import unsupported
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
@@ -108,6 +109,15 @@ def _path(module: str) -> str:
     return module.removeprefix("sexton.").replace(".", "/") + ".py"
 
 
+def metrics() -> str:
+    """What a caretaker publishes."""
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for one in METRICS:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        rows.append(f"| `{one.name}` | {one.kind} | {labels} | {one.help} |")
+    return "\n".join(rows)
+
+
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("flow-of-a-task.md", "container states"): container_states,
     ("flow-of-a-task.md", "steps"): steps,
@@ -115,6 +125,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("flow-of-a-task.md", "task states"): task_states,
     ("settings.md", "settings"): setting_table,
     ("api.md", "operations"): operations,
+    ("metrics.md", "metrics"): metrics,
 }
 
 

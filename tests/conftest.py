@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cloudparts import Moto
 from engine import PrivateEngine
 from images import build_busybox
 
@@ -26,3 +27,10 @@ def engine_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private
 @pytest.fixture(scope="session")
 def busybox_image(engine_session: PrivateEngine) -> str:
     return build_busybox(engine_session.url)
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
+    """One server that stands in for AWS; tests tell their things apart by name."""
+    with Moto(tmp_path_factory.mktemp("moto") / "moto.log") as server:
+        yield server

@@ -17,25 +17,15 @@ from typing import TypeVar, overload
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from sexton import __version__
-from sexton.cloud.bodies import TooLarge, read_bounded
 from sexton.cloud.credentials import Credentials, CredentialSource
-from sexton.cloud.sigv4 import sign
+from sexton.cloud.exchange import USER_AGENT, Request, Unreachable, exchange
 from sexton.cloud.websocket import SERVICE, target_of
 from sexton.wire.ecs import OPERATIONS, TARGET_PREFIX
 from sexton.wire.errors import UNREADABLE, EcsError, decode_error
 
-# Connecting, TLS included; what Amazon's agent allows.
-CONNECT_TIMEOUT = 30.0
-# One call from its first byte to its last; after this the service has forgotten it as well.
-CALL_TIMEOUT = 42.0
 # The largest answers are pages of a hundred descriptions, well below this.
 LARGEST_ANSWER = 32 << 20
-USER_AGENT = f"Sexton/{__version__} (linux)"
-
-_TIMEOUT = aiohttp.ClientTimeout(total=CALL_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
 # The key is unknown, its token has ended, or the secret is an older one: another set may be there by now.
 _REFUSED_CREDENTIALS = frozenset(
     {"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidSignatureException"}
@@ -44,8 +34,7 @@ _REFUSED_CREDENTIALS = frozenset(
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
-class Unreachable(Exception):  # noqa: N818 - a state of the network, told from an answer that says no
-    """No answer that is one of the ECS API came back; whether the call took effect is unknown."""
+__all__ = ["EcsClient", "Unreachable"]
 
 
 class EcsClient:
@@ -62,8 +51,7 @@ class EcsClient:
         user_agent: str = USER_AGENT,
     ) -> None:
         self._endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-        self._target = target_of(self._endpoint)
-        self._url = URL(self._endpoint, encoded=True)
+        target_of(self._endpoint)  # says at once what cannot be called
         self._region = region
         self._credentials = credentials
         self._session = session
@@ -109,49 +97,32 @@ class EcsClient:
         return await self._post(operation, body, others)
 
     async def _post(self, operation: str, body: bytes, credentials: Credentials) -> bytes:
-        signed = {
-            "Host": self._target.host,
-            "Content-Type": "application/x-amz-json-1.1",
-            "X-Amz-Target": f"{TARGET_PREFIX}.{operation}",
-        }
-        signature = sign(
-            "POST",
-            self._target.path,
-            self._target.query,
-            signed,
-            body,
-            credentials,
+        request = Request(
+            method="POST",
+            url=self._endpoint,
+            headers={
+                "Content-Type": "application/x-amz-json-1.1",
+                "X-Amz-Target": f"{TARGET_PREFIX}.{operation}",
+            },
+            body=body,
+            what=operation,
             region=self._region,
             service=SERVICE,
-            now=self._clock(),
         )
-        headers = {**signed, **signature, "User-Agent": self._user_agent}
-        try:
-            async with self._session.post(
-                self._url, data=body, headers=headers, timeout=_TIMEOUT, allow_redirects=False
-            ) as response:
-                reply = await read_bounded(response, LARGEST_ANSWER)
-        except TimeoutError:
-            raise Unreachable(
-                f"cannot reach {self._endpoint} for {operation}: no answer in time"
-                f" ({CONNECT_TIMEOUT:g} s to connect, {CALL_TIMEOUT:g} s in all). Check endpoint and network"
-            ) from None
-        except TooLarge:
-            raise Unreachable(
-                f"cannot read the answer of {self._endpoint} to {operation}: more than {LARGEST_ANSWER} bytes."
-                " Check what listens there"
-            ) from None
-        except aiohttp.ClientError as error:
-            raise Unreachable(
-                f"cannot reach {self._endpoint} for {operation}: {error or type(error).__name__}."
-                " Check endpoint and network"
-            ) from error
-        if response.status != HTTPStatus.OK:
-            raise _error(response.status, reply, response.headers.get("x-amzn-errortype", ""))
-        return reply
+        reply = await exchange(
+            self._session,
+            request,
+            credentials,
+            now=self._clock(),
+            limit=LARGEST_ANSWER,
+            user_agent=self._user_agent,
+        )
+        if reply.status != HTTPStatus.OK:
+            raise error_of(reply.status, reply.body, reply.headers.get("x-amzn-errortype", ""))
+        return reply.body
 
 
-def _error(status: int, body: bytes, error_type: str) -> EcsError:
+def error_of(status: int, body: bytes, error_type: str) -> EcsError:
     """Read an error answer; a service that leaves the code out of the body has it in a header."""
     error = decode_error(status, body)
     code = error_type.partition(":")[0].rpartition("#")[2].strip()

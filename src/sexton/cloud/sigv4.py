@@ -38,22 +38,27 @@ def sign(
     region: str,
     service: str,
     now: float,
+    plain_path: bool = False,
 ) -> dict[str, str]:
     """Return the headers to add to a request; all of ``headers`` and of these (but Authorization) are signed.
 
     ``path`` and ``query`` are as they go on the wire, percent-encoded; ``headers`` has the Host that will be sent.
+    With ``plain_path``, as object stores have it, the path is signed as it is and the body's hash is a header.
     """
     stamp = timestamp(now)
     added = {"X-Amz-Date": stamp}
     if credentials.session_token:
         added["X-Amz-Security-Token"] = credentials.session_token
+    if plain_path:
+        added["X-Amz-Content-Sha256"] = sha256(body).hexdigest()
     values = fold_headers((*headers.items(), *added.items()))
     if "host" not in values:
         raise ValueError("cannot sign a request without its Host header: put the one that will be sent into headers")
     names = sorted(values)
     scope = f"{stamp[:8]}/{region}/{service}/{TERMINATOR}"
     key = signing_key(credentials.secret_access_key, stamp[:8], region, service)
-    signature = signature_of(canonical_request(method, path, query, values, names, body), stamp, scope, key)
+    canonical = canonical_request(method, path, query, values, names, body, plain_path=plain_path)
+    signature = signature_of(canonical, stamp, scope, key)
     added["Authorization"] = (
         f"{ALGORITHM} Credential={credentials.access_key_id}/{scope}, "
         f"SignedHeaders={';'.join(names)}, Signature={signature}"
@@ -76,14 +81,20 @@ def fold_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def canonical_request(
-    method: str, path: str, query: str, values: Mapping[str, str], names: Iterable[str], body: bytes
+    method: str,
+    path: str,
+    query: str,
+    values: Mapping[str, str],
+    names: Iterable[str],
+    body: bytes,
+    *,
+    plain_path: bool = False,
 ) -> bytes:
     """Write the request down in the one way both ends agree on. ``names`` are the signed headers, all in ``values``."""
     listed = ";".join(names)
+    signed_path = (path or "/") if plain_path else canonical_path(path)
     lines = [f"{name}:{' '.join(values[name].split())}" for name in listed.split(";")]
-    text = "\n".join(
-        (method, canonical_path(path), canonical_query(query), *lines, "", listed, sha256(body).hexdigest())
-    )
+    text = "\n".join((method, signed_path, canonical_query(query), *lines, "", listed, sha256(body).hexdigest()))
     # What the HTTP parser could not read as UTF-8 it kept as lone surrogates: back to the bytes that were sent.
     return text.encode("utf-8", "surrogateescape")
 

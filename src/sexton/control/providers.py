@@ -19,7 +19,7 @@ from sexton.control.context import Call, Context, invalid
 from sexton.control.records import TaskRecord
 from sexton.core import capacity, names
 from sexton.core.capacity import FARGATE, Fargate
-from sexton.core.placement import Host, Refusal
+from sexton.core.placement import Refusal
 from sexton.store.contract import Compare
 from sexton.wire import ecs
 
@@ -112,44 +112,33 @@ def portions(
     return tuple(Portion(provider, part) for provider, part in capacity.divide(strategy, count).items() if part)
 
 
-# Chooses up to so many of these hosts, by ARN; and, when it found fewer, says why no host took the next task.
-Pick = Callable[[Sequence[Host], int], tuple[list[str], tuple[Refusal, ...]]]
+# Chooses up to so many hosts of a capacity provider (of the whole cluster, when it is empty), by ARN; and, when there
+# were fewer, says why no host took the next task.
+Pick = Callable[[str, int], tuple[list[str], tuple[Refusal, ...]]]
 
 
 def place(
     context: Context, region: str, cluster: str, wanted: Sequence[Portion], pick: Pick
 ) -> tuple[list[tuple[str, str]], tuple[Refusal, ...]]:
     """Hosts and the providers through which they were chosen, for as many tasks as there is room for."""
-    hosts = context.scheduler.hosts(region, cluster)
-    if not hosts:
+    scheduler = context.scheduler
+    if not len(scheduler.board(region, cluster)):
         raise invalid("No Container Instances were found in your cluster.")
     if wanted[0].provider in FARGATE or not wanted[0].provider:
         # All of them lead to the same hosts, so the hosts are chosen together and then shared out.
-        chosen, refusals = pick(hosts, sum(one.tasks for one in wanted))
+        chosen, refusals = pick("", sum(one.tasks for one in wanted))
         through = (one.provider for one in wanted for _ in range(one.tasks))
         return list(zip(chosen, through, strict=False)), refusals
-    by_provider = _hosts_by_provider(context, region, cluster, hosts)
-    if not all(one.provider in by_provider for one in wanted):
+    if not all(len(scheduler.board(region, cluster, one.provider)) for one in wanted):
         raise invalid("No Container Instances were found in your capacity provider.")
     placed: list[tuple[str, str]] = []
     why: tuple[Refusal, ...] = ()
     for provider, count in wanted:
         # A host names one provider, so what one portion takes is nothing to the next.
-        chosen, refusals = pick(by_provider[provider], count)
+        chosen, refusals = pick(provider, count)
         placed += [(host, provider) for host in chosen]
         why += refusals
     return placed, why
-
-
-def _hosts_by_provider(context: Context, region: str, cluster: str, hosts: Sequence[Host]) -> dict[str, list[Host]]:
-    named = {
-        entry.value.arn: capacity.provider_of(entry.value.instance.attributes)
-        for entry in context.records.instances.group(f"{region}/{cluster}")
-    }
-    found: dict[str, list[Host]] = {}
-    for host in hosts:
-        found.setdefault(named.get(host.arn, ""), []).append(host)
-    return found
 
 
 def through(record: TaskRecord, provider: str) -> TaskRecord:

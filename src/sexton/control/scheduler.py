@@ -1,15 +1,16 @@
 """Places tasks on container instances.
 
 Reads how each instance stands (its record, and the sums that ``usage`` keeps, promises of a moment ago included) and
-lets ``core.placement`` choose. It decides without waiting for anything, so whoever calls it and promises the result
-in the same breath gets what nobody else was given.
+lets ``core.board`` choose among the hosts that ``boards`` keeps ready. It decides without waiting for anything, so
+whoever calls it and promises the result in the same breath gets what nobody else was given.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+from sexton.control.boards import Boards
 from sexton.control.records import Entry, InstanceRecord, Records
 from sexton.control.usage import Usage
 from sexton.core import resources
@@ -18,11 +19,23 @@ from sexton.core.placement import Host, Refusal, Wanted
 
 
 class Scheduler:
-    """Chooses hosts; owns nothing."""
+    """Chooses hosts."""
 
     def __init__(self, records: Records, usage: Usage) -> None:
         self._records = records
         self._usage = usage
+        self._boards = Boards(records, usage, self.host)
+
+    def board(self, region: str, cluster: str, provider: str = "") -> Board:
+        """The hosts of a cluster, or of one of its capacity providers, ready for placing; to be read only."""
+        return self._boards.of(region, cluster, provider)
+
+    def place(
+        self, region: str, cluster: str, provider: str, wanted: Wanted, count: int
+    ) -> tuple[list[str], tuple[Refusal, ...]]:
+        """Up to ``count`` hosts by ARN (one may come several times); and, when fewer were found, why no host took
+        the next one."""
+        return self._boards.place(region, cluster, provider, wanted, _draws(count))
 
     def hosts(self, region: str, cluster: str) -> list[Host]:
         """Every container instance of a cluster as placement sees it now."""
@@ -51,12 +64,14 @@ class Scheduler:
         )
 
 
-def choose(hosts: Sequence[Host], wanted: Wanted, count: int) -> tuple[list[str], tuple[Refusal, ...]]:
-    """Up to ``count`` hosts by ARN (one may come several times); and, when fewer were found, why no host took the
-    next one."""
+def choose(hosts: Iterable[Host], wanted: Wanted, count: int) -> tuple[list[str], tuple[Refusal, ...]]:
+    """As ``Scheduler.place``, among these hosts only."""
     board = Board()
     for host in hosts:
         board.put(host)
-    draws = [random.random() for _ in range(count)]  # noqa: S311 - for the strategy of that name, guards nothing
-    placed = board.place(wanted, draws)
+    placed = board.place(wanted, _draws(count))
     return list(placed.arns), placed.refusals
+
+
+def _draws(count: int) -> list[float]:
+    return [random.random() for _ in range(count)]  # noqa: S311 - for the strategy of that name, guards nothing

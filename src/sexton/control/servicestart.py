@@ -26,7 +26,7 @@ from sexton.core import servicewords as words
 from sexton.core.constraint import RuleError
 from sexton.core.deployment import Deployment
 from sexton.core.pace import Pace
-from sexton.core.placement import Host, Refusal, Wanted
+from sexton.core.placement import Refusal, Wanted
 from sexton.core.serviceview import StartTasks
 from sexton.store.contract import Compare
 from sexton.wire import ecs
@@ -94,7 +94,8 @@ def _choose(
     count: int,
 ) -> tuple[list[tuple[str, str]], tuple[Refusal, ...]]:
     portions = _portions(context, record, revision, count)
-    return providers.place(context, record.region, record.cluster, portions, partial(_pick, wanted, start))
+    pick = partial(_pick, context, record, wanted, start)
+    return providers.place(context, record.region, record.cluster, portions, pick)
 
 
 def _portions(
@@ -112,10 +113,14 @@ def _portions(
     return tuple(Portion(*part) for part in Counter(capacity.assign(strategy, present, count)).items())
 
 
-def _pick(wanted: Wanted, start: StartTasks, hosts: Sequence[Host], many: int) -> tuple[list[str], tuple[Refusal, ...]]:
+def _pick(
+    context: Context, record: ServiceRecord, wanted: Wanted, start: StartTasks, provider: str, many: int
+) -> tuple[list[str], tuple[Refusal, ...]]:
+    if not (start.host or start.zone):
+        return context.scheduler.place(record.region, record.cluster, provider, wanted, many)
     meant = [
         host
-        for host in hosts
+        for host in context.scheduler.board(record.region, record.cluster, provider)
         if (not start.host or host.arn == start.host)
         and (not start.zone or host.values.get(ZONE_ATTRIBUTE) == start.zone)
     ]

@@ -11,7 +11,7 @@ Nothing survives a restart: the table's first loading counts everything again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -61,7 +61,12 @@ class Usage:
     def __init__(self, tasks: Table[TaskRecord]) -> None:
         self._tallies: dict[str, _Tally] = {}
         self._promised: dict[str, TaskRecord] = {}
+        self._listeners: list[Callable[[str, str, str], None]] = []
         tasks.listen(self._changed)
+
+    def listen(self, listener: Callable[[str, str, str], None]) -> None:
+        """Call ``listener(region, cluster, instance_arn)`` whenever an instance's sums have changed."""
+        self._listeners.append(listener)
 
     def of(self, instance_arn: str) -> Used:
         tally = self._tallies.get(instance_arn)
@@ -111,3 +116,5 @@ class Usage:
             tally.pending += sign
         if not tally.tasks:
             del self._tallies[arn]
+        for listener in self._listeners:
+            listener(record.region, record.cluster, arn)

@@ -34,7 +34,7 @@ from sexton.core import capabilities, constraint, lifecycle, names, render, stra
 from sexton.core.constraint import RuleError
 from sexton.core.definition import LEAST_MEMORY
 from sexton.core.lifecycle import StopCode
-from sexton.core.placement import Host, Refusal, Wanted
+from sexton.core.placement import Refusal, Wanted
 from sexton.core.resources import demand_of, number
 from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
@@ -76,7 +76,8 @@ async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.
             request.capacity_provider_strategy,
             count,
         )
-        chosen, refusals = providers.place(context, call.region, cluster, portions, partial(_pick, order))
+        pick = partial(_pick, context, call.region, order)
+        chosen, refusals = providers.place(context, call.region, cluster, portions, pick)
         failures = tuple(map(_failure, refusals))
         made = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
         # A provider is taken from a cluster only when no task is on its way through it.
@@ -92,8 +93,10 @@ async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.
     raise busy(f"cluster {cluster}")
 
 
-def _pick(order: Order, hosts: Sequence[Host], many: int) -> tuple[list[str], tuple[Refusal, ...]]:
-    return choose(hosts, order.wanted, many)
+def _pick(
+    context: Context, region: str, order: Order, provider: str, many: int
+) -> tuple[list[str], tuple[Refusal, ...]]:
+    return context.scheduler.place(region, order.cluster, provider, order.wanted, many)
 
 
 async def start(context: Context, call: Call, request: ecs.StartTaskRequest) -> ecs.StartTaskResponse:

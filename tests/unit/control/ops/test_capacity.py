@@ -276,13 +276,12 @@ async def test_fargate_is_every_host(world):
     definition = ecs.TaskDefinition(compatibilities=("EC2", "FARGATE"))
 
     portions = providers.portions(msgspec.convert(cluster, ecs.Cluster), definition, None, None, 8)
-    placed, _ = providers.place(
-        world.context,
-        "us-east-1",
-        "default",
-        portions,
-        lambda hosts, many: ([hosts[number % len(hosts)].arn for number in range(many - 1)], ()),
-    )
+
+    def pick(provider, many):
+        board = [host.arn for host in world.context.scheduler.board("us-east-1", "default", provider)]
+        return [board[number % len(board)] for number in range(many - 1)], ()
+
+    placed, _ = providers.place(world.context, "us-east-1", "default", portions, pick)
 
     assert {host for host, _ in placed} == hosts
     assert [provider for _, provider in placed] == ["FARGATE"] * 2 + ["FARGATE_SPOT"] * 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sexton.care.metric_names import METRICS
 from sexton.control.dispatch import OPERATIONS
 from sexton.control.ops import unsupported
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
+from sexton.settings import Setting, rows_capability, rows_identity, rows_ours, rows_pace, rows_state
 from sexton.wire import ecs
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -63,17 +65,26 @@ def task_states() -> str:
     return "\n".join([*rows, "", f"In order: {order}."])
 
 
-def setting_table() -> str:
-    """Every setting."""
+def setting_table(topic: tuple[Setting, ...]) -> str:
+    """Every setting of a topic."""
     rows = ["| variable | meaning | default |", "|---|---|---|"]
-    for one in settings.TABLE:
+    for one in topic:
         default = _shown(getattr(settings.Settings(), one.field), one.unit)
-        least = ""
+        bounds = ""
         if one.minimum is not None:
             less = "counts as unset" if one.below_is_unset else "is raised to it"
-            least = f"; at least {one.minimum:g} {one.unit}, less {less}"
+            bounds = f"; at least {one.minimum:g} {one.unit}, less {less}"
+        if one.maximum is not None:
+            bounds += f"; at most {one.maximum:g} {one.unit}, more is lowered to it"
         strict = "; a bad value ends the start" if one.strict else ""
-        rows.append(f"| `{one.name}` | {one.doc}{least}{strict} | {default} |")
+        rows.append(f"| `{one.name}` | {one.doc}{bounds}{strict} | {default} |")
+    return "\n".join(rows)
+
+
+def unused_settings() -> str:
+    """Every variable of Amazon's agent that changes nothing here."""
+    rows = ["| variable | why |", "|---|---|"]
+    rows += [f"| `{one.name}` | {one.cause}: {one.reason} |" for one in settings.UNUSED]
     return "\n".join(rows)
 
 
@@ -123,7 +134,12 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("flow-of-a-task.md", "steps"): steps,
     ("flow-of-a-task.md", "events"): events,
     ("flow-of-a-task.md", "task states"): task_states,
-    ("settings.md", "settings"): setting_table,
+    ("settings.md", "identity"): partial(setting_table, rows_identity.ROWS),
+    ("settings.md", "state"): partial(setting_table, rows_state.ROWS),
+    ("settings.md", "capability"): partial(setting_table, rows_capability.ROWS),
+    ("settings.md", "pace"): partial(setting_table, rows_pace.ROWS),
+    ("settings.md", "ours"): partial(setting_table, rows_ours.ROWS),
+    ("moving.md", "unused"): unused_settings,
     ("api.md", "operations"): operations,
     ("metrics.md", "metrics"): metrics,
 }

@@ -24,6 +24,7 @@ import msgspec
 from sexton import __version__, log, settings
 from sexton.kit.supervise import Nursery
 from sexton.settings import BadSetting, Settings
+from sexton.settings.sources import reasons_of
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def _parser(role: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"sexton {role}",
         description=ROLES[role][0].upper() + ROLES[role][1:] + ".",
-        epilog="Settings can also come from the environment; 'sexton settings' lists them all.",
+        epilog="Settings can also come from the environment; 'sexton config explain' lists them all.",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="everything that survives a restart [ECS_DATADIR]")
     parser.add_argument("--region", help="region of the default cluster and of the agent [AWS_DEFAULT_REGION]")
@@ -91,7 +92,7 @@ def split_address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and host and port.isdecimal() and int(port) < 65536):
-        raise BadSetting(f"cannot listen on '{listen}': give an address and a port, such as 127.0.0.1:7070")
+        raise BadSetting(f"cannot listen on '{listen}': give an address and a port, such as 127.0.0.1:7070", typed=True)
     return host, int(port)
 
 
@@ -112,11 +113,12 @@ def main(role: str, arguments: list[str]) -> int:
             if not is_loopback(host):
                 raise BadSetting(
                     f"cannot listen on {host}: without TLS the control plane serves loopback addresses only; "
-                    "use 127.0.0.1 and put a TLS proxy in front of it"
+                    "use 127.0.0.1 and put a TLS proxy in front of it",
+                    typed=True,
                 )
     except BadSetting as error:
         print(f"sexton: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
-        return EXIT_USAGE
+        return EXIT_USAGE if error.typed else EXIT_FAILED
     try:
         log.configure(command.settings.log_level, command.settings.log_file, command.settings.log_format)
     except OSError as error:
@@ -124,8 +126,8 @@ def main(role: str, arguments: list[str]) -> int:
         return EXIT_USAGE
     for warning in command.warnings:
         logger.warning("setting is not usable", extra={"setting": warning.partition(" ")[0], "reason": warning})
-    if command.unknown:
-        logger.warning("settings without effect here", extra={"settings": ", ".join(command.unknown)})
+    for name, reason in reasons_of(command.unknown):
+        logger.warning("setting without effect here", extra={"setting": name, "reason": reason})
     return asyncio.run(_live(command), debug=command.settings.debug_loop)
 
 

@@ -131,13 +131,13 @@ def test_nothing_to_talk_to_is_said_with_the_next_step(tmp_path: Path) -> None:
 
 def test_help_version_settings_and_completion_need_no_daemon() -> None:
     shown = sexton(None, "--help").stdout
-    for command in ("up", "control", "agent", "ps", "why", "logs", "doctor", "zombies", "settings"):
+    for command in ("up", "control", "agent", "ps", "why", "logs", "doctor", "zombies", "config"):
         assert f"\n  {command} " in shown
     assert sexton(None, "--version").stdout.startswith("sexton 0.")
     assert "--leave-nothing" in sexton(None, "up", "--help").stdout
-    listed = sexton(None, "settings", ECS_RESERVED_MEMORY="64").stdout
+    listed = sexton(None, "config", "explain", ECS_RESERVED_MEMORY="64").stdout
     assert "ECS_RESERVED_MEMORY = 64 MiB   (environment)" in listed
-    assert "warning: ECS_RESERVED_MEMORY" in sexton(None, "settings", ECS_RESERVED_MEMORY="lots").stderr
+    assert "warning: ECS_RESERVED_MEMORY" in sexton(None, "config", "explain", ECS_RESERVED_MEMORY="lots").stderr
     completed = sexton(None, _SEXTON_COMPLETE="complete_bash", COMP_WORDS="sexton p", COMP_CWORD="1")
     assert completed.stdout.split() == ["ps"]
 

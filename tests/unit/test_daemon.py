@@ -95,7 +95,8 @@ class Running:
 def test_a_wrong_call_is_told_and_does_nothing(tmp_path, arguments, more, sentence):
     done = sexton(tmp_path, *arguments, **more)
 
-    assert done.returncode == 2
+    # What was typed is a wrong call; what a file or the environment says may be put right behind our back.
+    assert done.returncode == (1 if any(name.startswith("ECS_") for name in more) else 2)
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert os.listdir(tmp_path) == []

@@ -61,7 +61,7 @@ def test_make_targets_that_are_named_are_there(page):
 
 @pytest.mark.parametrize("page", MANUAL, ids=name)
 def test_commands_of_sexton_that_are_named_are_there(page):
-    known = {*daemon.ROLES, *(command.name for command in app.registered_commands)}
+    known = {*daemon.ROLES, *(one.name for one in [*app.registered_commands, *app.registered_groups])}
     for word in re.findall(r"(?:`|^|^[$#] )(?:\.venv/bin/)?sexton ([a-z]+)", page.read_text(), re.MULTILINE):
         assert word in known
 

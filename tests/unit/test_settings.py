@@ -9,6 +9,7 @@ import pytest
 
 from sexton import settings
 from sexton.settings import BadSetting, Settings
+from sexton.settings.sources import of_user_data, reasons_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -27,22 +28,82 @@ def test_every_field_has_one_row_with_a_meaning():
 
     assert sorted(fields) == sorted(Settings.__struct_fields__)
     assert len(set(fields)) == len(fields)
-    assert all(row.doc and row.name.startswith(("ECS_", "SEXTON_", "AWS_", "DOCKER_")) for row in settings.TABLE)
+    assert all(row.doc for row in settings.TABLE)
     assert all(row.unit for row in settings.TABLE if row.minimum is not None)
 
 
+def test_no_variable_both_works_and_does_not():
+    working, without = ({row.name for row in table} for table in (settings.TABLE, settings.UNUSED))
+
+    assert working & without == set()
+    assert all(row.reason for row in settings.UNUSED)
+
+
 def test_every_setting_is_in_the_documentation():
-    page = DOCS.read_text()
+    page, moving = DOCS.read_text(), (DOCS.parent / "moving.md").read_text()
 
     assert [row.name for row in settings.TABLE if f"`{row.name}`" not in page] == []
+    assert [row.name for row in settings.UNUSED if f"`{row.name}`" not in moving] == []
+
+
+# What the task engine is about to read; each leaves this list with the step that reads it.
+AWAITED = {
+    "gpu_support",
+    "nvidia_runtime",
+    "volume_plugins",
+    "disable_health_checks",
+    "cpu_period",
+    "pids_limit",
+    "propagate_memory_limit",
+    "shared_volume_match",
+    "exclude_ipv6_bindings",
+    "start_timeout",
+    "create_timeout",
+    "manifest_timeout",
+    "pull_inactivity_timeout",
+    "pull_timeout",
+    "pull_upfront",
+    "cleanup_jitter",
+    "disable_image_cleanup",
+    "image_cleanup_interval",
+    "image_minimum_age",
+    "other_image_minimum_age",
+    "images_per_cycle",
+    "other_containers_per_cycle",
+    "clean_untracked",
+    "excluded_images",
+    "engine_auth_type",
+    "engine_auth_data",
+}
+AWAITED_HERE = {
+    "propagate_tags",
+    "external",
+    "credential_profile",
+    "os_family",
+    "warm_pools",
+    "spot_draining",
+    "checkpoint",
+    "log_level_file",
+    "log_rollover",
+    "log_max_mb",
+    "log_max_rolls",
+    "healthcheck_host",
+    "selinux",
+    "apparmor",
+    "metrics_interval",
+    "introspection",
+    "config_json",
+}
 
 
 def test_every_setting_is_read_somewhere():
     """A setting that changes nothing is a promise that is not kept."""
-    package = Path(settings.__file__).parent
-    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "settings.py")
+    own = Path(settings.__file__).parent
+    code = "".join(path.read_text() for path in own.parent.rglob("*.py") if path.parent != own)
+    code += (own / "sources.py").read_text()
+    unread = {row.field for row in settings.TABLE if f".{row.field}" not in code}
 
-    assert [row.field for row in settings.TABLE if f".{row.field}" not in code] == []
+    assert unread <= AWAITED | AWAITED_HERE
 
 
 def test_nothing_said_is_the_default():
@@ -118,6 +179,28 @@ def test_names_that_have_no_effect_here_are_told_of_files_only(tmp_path):
         ("ECS_DYNAMIC_HOST_PORT_RANGE", "5-9", "dynamic_ports", (5, 9), False),
         ("ECS_AVAILABLE_LOGGING_DRIVERS", "json-file", "logging_drivers", ("json-file", "none"), True),
         ("ECS_LOGLEVEL", "loud", "log_level", "info", True),
+        ("ECS_CONTAINER_START_TIMEOUT", "1s", "start_timeout", 45.0, True),
+        ("ECS_CONTAINER_CREATE_TIMEOUT", "1s", "create_timeout", 60.0, True),
+        ("ECS_MANIFEST_PULL_TIMEOUT", "1s", "manifest_timeout", 30.0, True),
+        ("ECS_IMAGE_PULL_INACTIVITY_TIMEOUT", "1s", "pull_inactivity_timeout", 60.0, True),
+        ("ECS_IMAGE_CLEANUP_INTERVAL", "1m", "image_cleanup_interval", 1800.0, True),
+        ("ECS_IMAGE_CLEANUP_INTERVAL", "10m", "image_cleanup_interval", 600.0, False),
+        ("ECS_NUM_IMAGES_DELETE_PER_CYCLE", "-1", "images_per_cycle", 5, True),
+        ("ECS_NUM_IMAGES_DELETE_PER_CYCLE", "x", "images_per_cycle", 5, True),
+        ("ECS_POLLING_METRICS_WAIT_DURATION", "1s", "metrics_interval", 5.0, True),
+        ("ECS_POLLING_METRICS_WAIT_DURATION", "1m", "metrics_interval", 20.0, True),
+        ("ECS_CGROUP_CPU_PERIOD", "10ms", "cpu_period", 0.01, False),
+        ("ECS_CGROUP_CPU_PERIOD", "1s", "cpu_period", 0.1, True),
+        ("ECS_TASK_PIDS_LIMIT", "0", "pids_limit", 0, True),
+        ("ECS_TASK_PIDS_LIMIT", "4194305", "pids_limit", 0, True),
+        ("ECS_TASK_PIDS_LIMIT", "100", "pids_limit", 100, False),
+        ("ECS_EXCLUDE_UNTRACKED_IMAGE", "a:1, b:2 ,", "excluded_images", ("a:1", "b:2"), False),
+        ("ECS_LOG_MAX_FILE_SIZE_MB", "0.5", "log_max_mb", 0.5, False),
+        ("ECS_LOG_MAX_FILE_SIZE_MB", "0", "log_max_mb", 5.0, True),
+        ("ECS_LOG_MAX_ROLL_COUNT", "x", "log_max_rolls", 24, True),
+        ("ECS_LOG_ROLLOVER_TYPE", "daily", "log_rollover", "size", True),
+        ("ECS_CONTAINER_INSTANCE_PROPAGATE_TAGS_FROM", "x", "propagate_tags", "none", True),
+        ("ECS_ENGINE_AUTH_TYPE", "other", "engine_auth_type", "", True),
     ],
 )
 def test_values_as_amazons_agent_takes_them(name, raw, field, value, warns):
@@ -177,3 +260,83 @@ def test_settings_are_one_value():
     with pytest.raises(AttributeError):
         Settings().cluster = "other"  # type: ignore[misc]
     assert msgspec.structs.replace(Settings(), cluster="a") != Settings()
+
+
+def test_log_ins_are_never_shown():
+    loaded = load(ECS_ENGINE_AUTH_DATA='{"host":{"password":"hunter2"}}')
+
+    assert "hunter2" in loaded.settings.engine_auth_data
+    assert "hunter2" not in repr(loaded)
+
+
+def json_file(path, text):
+    path.write_text(text)
+    return {"ECS_AGENT_CONFIG_FILE_PATH": str(path)}
+
+
+def test_the_json_file_of_amazons_agent(tmp_path):
+    named = json_file(
+        tmp_path / "j",
+        """{"cluster": " prod ", "AWSRegion": "eu-west-1", "DockerStopTimeout": 90000000000, "ImagePullBehavior": 2,
+        "ReservedPorts": [1, 2], "InstanceAttributes": {"a": "b"}, "DisableMetrics": true, "ReservedMemory": 7,
+        "ImageCleanupExclusionList": ["a:1", "b:2"], "Unknown": 3, "NoIID": true, "TaskCPUMemLimit": null}""",
+    )
+    none = (tmp_path / "no-such-file",)
+    loaded = settings.load(named | {"ECS_RESERVED_MEMORY": "9"}, none)
+    chosen = loaded.settings
+
+    assert (chosen.cluster, chosen.region, chosen.stop_timeout, chosen.pull_behavior) == (
+        "prod",
+        "eu-west-1",
+        90.0,
+        "once",
+    )
+    assert (chosen.reserved_ports, chosen.instance_attributes, chosen.disable_metrics) == ((1, 2), {"a": "b"}, True)
+    assert (chosen.reserved_memory, chosen.excluded_images, chosen.task_limits) == (9, ("a:1", "b:2"), True)
+    assert loaded.origins["cluster"] == str(tmp_path / "j") and loaded.origins["reserved_memory"] == "environment"
+    assert loaded.warnings == ()
+
+
+def test_a_json_file_by_its_name_of_old_and_with_values_that_are_none(tmp_path):
+    named = json_file(tmp_path / "j", '{"ClusterArn": "arn:aws:ecs:r:1:cluster/c", "ReservedPorts": 5}')
+    loaded = settings.load(named, (tmp_path / "none",))
+
+    assert loaded.settings.cluster == "arn:aws:ecs:r:1:cluster/c"
+    assert loaded.settings.reserved_ports == Settings().reserved_ports and len(loaded.warnings) == 1
+
+
+@pytest.mark.parametrize("text, problem", [("{", "it is not JSON"), ("[]", "it must hold a JSON object")])
+def test_a_json_file_that_is_none_ends_the_start(tmp_path, text, problem):
+    with pytest.raises(BadSetting, match=f"^cannot read {tmp_path}/j: {problem}"):
+        settings.load(json_file(tmp_path / "j", text), (tmp_path / "none",))
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_json_file_says_nothing(tmp_path, text):
+    named = json_file(tmp_path / "j", text)
+    assert settings.load(named, (tmp_path / "none",)).settings.cluster == "default"
+
+
+def test_user_data_is_below_every_file():
+    said = of_user_data('{"ECSAgentConfiguration": {"Cluster": "data", "ReservedMemory": 5}}')
+    loaded = settings.load({"ECS_CLUSTER": "env"}, (), {}, said)
+
+    assert (loaded.settings.cluster, loaded.settings.reserved_memory) == ("env", 5)
+    assert loaded.origins["reserved_memory"] == "user data"
+    for other in ("#!/bin/sh\n", "", "[]", '{"ECSAgentConfiguration": 5}', '{"Cluster": "x"}'):
+        assert of_user_data(other) == {}
+
+
+def test_paths_of_amazons_container_are_those_of_the_host_behind_it(tmp_path):
+    file = config(tmp_path / "c", "ECS_DATADIR=/data/\nECS_LOGFILE=/log/ecs-agent.log\n")
+    loaded = load(files=(file,))
+
+    assert (loaded.settings.data_dir, loaded.settings.log_file) == ("/var/lib/sexton", "/var/log/ecs/ecs-agent.log")
+    assert load(ECS_DATADIR="/data").settings.data_dir == "/data"
+    assert load(files=(config(tmp_path / "d", "ECS_DATADIR=/database\n"),)).settings.data_dir == "/database"
+
+
+def test_each_name_without_effect_has_its_reason():
+    told = dict(reasons_of(["ECS_ENABLE_TASK_ENI", "ECS_BOGUS"]))
+
+    assert "awsvpc" in told["ECS_ENABLE_TASK_ENI"] and told["ECS_BOGUS"] == "no setting of that name is known"

@@ -8,8 +8,8 @@ import sys
 import typer
 
 from sexton import __version__, daemon
+from sexton.cli.config import config
 from sexton.cli.doctor import doctor_command
-from sexton.cli.settings import settings_command
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.zombies import zombies_command
 
@@ -62,7 +62,7 @@ app.command("why", rich_help_panel=_LOOK)(why)
 app.command("logs", rich_help_panel=_LOOK)(logs)
 app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
 app.command("zombies", rich_help_panel=_LOOK)(zombies_command)
-app.command("settings", rich_help_panel=_LOOK)(settings_command)
+app.add_typer(config, name="config", rich_help_panel=_LOOK)
 
 
 def run() -> int:

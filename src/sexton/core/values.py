@@ -51,6 +51,26 @@ def duration(raw: str) -> float:
     return seconds
 
 
+def duration_within(raw: str, lowest: float, highest: float) -> float:
+    """A duration that must lie between two others."""
+    seconds = duration(raw)
+    if not lowest <= seconds <= highest:
+        raise BadValue(f"must be a duration from {lowest * 1000:g}ms to {highest * 1000:g}ms")
+    return seconds
+
+
+def positive(raw: str) -> float:
+    """A number above zero, with or without a fraction."""
+    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", raw) or float(raw) == 0:
+        raise BadValue("must be a number above 0, such as 5 or 0.5")
+    return float(raw)
+
+
+def comma_list(raw: str) -> tuple[str, ...]:
+    """Words between commas; blanks around them do not count."""
+    return tuple(word.strip() for word in raw.split(",") if word.strip())
+
+
 def integer(raw: str, lowest: int, highest: int) -> int:
     if not re.fullmatch(r"-?[0-9]{1,18}", raw) or not lowest <= int(raw) <= highest:
         raise BadValue(f"must be a whole number from {lowest} to {highest}")

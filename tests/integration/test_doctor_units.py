@@ -134,8 +134,8 @@ def test_without_a_bus_the_managers_own_socket_answers(systemd: Systemd) -> None
     wait_until_busy(systemd)
     # The manager only trusts a caller whose process it can see, so this one is started in its PID namespace.
     code = (
-        "import asyncio, json, sys; from pathlib import Path; from sexton.host import units\n"
-        "units.SYSTEM_BUS = 'run/no-bus-here'\n"
+        "import asyncio, json, sys; from pathlib import Path; from sexton.host import systemd_bus, units\n"
+        "systemd_bus.SYSTEM_BUS = 'run/no-bus-here'\n"
         "print(json.dumps([u.name for u in asyncio.run(units.read_services(Path(sys.argv[1]))).suspects]))"
     )
     inside = ["nsenter", "-t", str(systemd.pid), "-p"]

@@ -94,7 +94,7 @@ def _remedies(told: Any) -> Remedies:
             raise BadPolicy(f"{where}: {_readable(str(error))}") from None
         _sound(where, rule, "only" in table)
         rules[name.replace("-", "_")] = rule
-    return Remedies(**rules)
+    return msgspec.structs.replace(Remedies(), **rules)
 
 
 def _readable(error: str) -> str:
@@ -106,7 +106,7 @@ def _readable(error: str) -> str:
 def _sound(where: str, rule: Rule, names_targets: bool) -> None:
     if rule.mode is Mode.ACT and not rule.only and not names_targets:
         raise BadPolicy(
-            f"{where} has mode = \"act\" without 'only': name what it may touch, such as only = [\"ecs.service\"]"
+            f'{where} has mode = "act" without \'only\': name what it may touch, such as only = ["ecs.service"]'
         )
     for key in ("after", "per_day", "most_touched"):
         if getattr(rule, key) < 0:

@@ -136,14 +136,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """How one probe's look ended. ``proof``: made to see what a remedy did, so what it does not see is closed at once."""
+    """How one probe's look ended. ``sure``: what it does not see is not there, and closes at once (a watcher tells the
+    whole of what it holds true; a look after a remedy is made to see just that). ``first``: this ledger's first one."""
 
     probe: str
     sight: Sight
     findings: tuple[Finding, ...] = ()
     reason: str = ""
     first: bool = False
-    proof: bool = False
+    sure: bool = False
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -261,7 +262,7 @@ def _names(culprit: str) -> str:
 def _missed(record: Record, look: Look, now: float) -> Changed:
     since = record.absent_since if record.absent_since is not None else now
     gone = msgspec.structs.replace(record, missed=record.missed + 1, absent_since=since, blind_since=None)
-    if not look.proof:
+    if not look.sure:
         if gone.flapping:
             if now - since < FLAP_QUIET:
                 return Changed(gone)
@@ -340,6 +341,4 @@ def forgotten(records: Iterable[Record], now: float) -> tuple[str, ...]:
 
 def dropped_entries(before: int, after: int) -> tuple[int, ...]:
     """Numbers of the history's entries that make room when it grows from so many ever written to so many."""
-    return tuple(
-        number - ENTRIES_LAST for number in range(before, after) if number - ENTRIES_LAST >= ENTRIES_FIRST
-    )
+    return tuple(number - ENTRIES_LAST for number in range(before, after) if number - ENTRIES_LAST >= ENTRIES_FIRST)

@@ -188,7 +188,7 @@ def decide(
     if not _matches(plan.target, rule.only):
         return Decision(Verdict.NO, f"the policy does not name {plan.target} in 'only' of {plan.remedy}")
     held = now - record.opened
-    if held < rule.after or record.looks < 2:  # noqa: PLR2004 - one look alone proves nothing
+    if held < rule.after or record.looks < 2:
         return Decision(Verdict.LATER, f"it has held for {span(max(0.0, held))}, the policy waits {span(rule.after)}")
     if policy.windows and not any(window.holds(local) for window in policy.windows):
         return Decision(Verdict.LATER, "outside the policy's windows")
@@ -217,9 +217,7 @@ def _budget(policy: Policy, rule: Rule, plan: Plan, before: tuple[Action, ...], 
     if sum(1 for action in today if action.plan.remedy == plan.remedy) >= rule.per_day:
         return Decision(Verdict.LATER, f"the day's budget of {rule.per_day} actions of {plan.remedy} is spent")
     vain = [
-        action
-        for action in before
-        if action.plan.fingerprint == plan.fingerprint and action.plan.remedy == plan.remedy
+        action for action in before if action.plan.fingerprint == plan.fingerprint and action.plan.remedy == plan.remedy
     ]
     if vain:
         last = max(vain, key=lambda action: action.begun)

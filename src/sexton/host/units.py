@@ -4,24 +4,19 @@ Cheap first: one call lists the units, one call each asks the restart counter of
 only units that have restarted or are down get the few properties the loop rule needs. Nothing is written and nothing
 is started: the manager is always there already.
 
-The system bus is asked first. Where there is none (minimal images run without it) root may use the manager's own
-socket. Both are found below the root directory given, so another systemd on the same machine, in a container or a
-namespace, is read through ``/proc/<pid>/root``. The D-Bus library is only loaded when a systemd is there.
+How the manager is reached is in ``host/systemd_bus.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-import sys
-import termios
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sexton.host.errors import Absent, Unreadable
+from sexton.host.systemd_bus import MANAGER, MANAGER_PATH, SERVICE, UNIT, call, connect, get_property
 
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus
@@ -30,14 +25,6 @@ if TYPE_CHECKING:
 ANSWER_DEADLINE = 2.0
 # So many questions are under way at once: enough to hide the round trip, few enough not to flood the bus.
 PIPELINE = 16
-# How long to wait before looking again whether the manager has read what it was sent; it reads within microseconds.
-READ_PAUSE = 0.001
-
-SYSTEM_BUS = "run/dbus/system_bus_socket"
-MANAGER_SOCKET = "run/systemd/private"
-_MANAGER = "org.freedesktop.systemd1"
-_SERVICE = "org.freedesktop.systemd1.Service"
-_UNIT = "org.freedesktop.systemd1.Unit"
 _LIVE_STATES = ("active", "activating", "deactivating", "reloading", "failed")
 _FOREVER = 2**64 - 1  # systemd's "infinity" for microseconds
 
@@ -75,7 +62,7 @@ async def read_services(root: Path) -> Services:
 
     try:
         async with asyncio.timeout(ANSWER_DEADLINE):
-            bus = await _connect(root)
+            bus = await connect(root)
             try:
                 return await _read(bus)
             finally:
@@ -88,84 +75,10 @@ async def read_services(root: Path) -> Services:
         raise Unreadable(reason, "Run it as root; check that the bus runs: systemctl status dbus.") from error
 
 
-async def _connect(root: Path) -> MessageBus:
-    """The system bus or, where it is missing, closed to this user or dead, the manager's own socket."""
-    from dbus_fast import AuthError, BusType
-    from dbus_fast.aio import MessageBus
-
-    trouble: Exception = FileNotFoundError("systemd runs, but neither the system bus nor its own socket is here")
-    for relative, kind in ((SYSTEM_BUS, MessageBus), (MANAGER_SOCKET, _peer_bus())):
-        path = root / relative
-        try:
-            if path.is_socket():
-                return await kind(bus_address=f"unix:path={_escaped(path)}", bus_type=BusType.SYSTEM).connect()
-        except (OSError, EOFError, AuthError) as error:
-            trouble = error
-    raise trouble
-
-
-def _escaped(path: Path) -> str:
-    """A path as a D-Bus address wants it."""
-    plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/.*"
-    return "".join(chr(byte) if chr(byte) in plain else f"%{byte:02x}" for byte in os.fsencode(path))
-
-
-def _peer_bus() -> type[MessageBus]:
-    from dbus_fast import Message, MessageType
-    from dbus_fast.aio import MessageBus
-
-    class PeerBus(MessageBus):
-        """A connection to the manager itself, where nobody plays the bus.
-
-        There is nobody to greet, so the refusal of the greeting that the library insists on is good news. And the
-        manager reads ahead while it authenticates: a greeting that arrives together with the last line of that is put
-        aside and forgotten until more comes. So it is sent only once the kernel says that line has been read.
-        """
-
-        async def _authenticate(self) -> None:
-            await super()._authenticate()
-            assert self._sock is not None  # connected: the base class has just spoken over it
-            # Nothing announces that the other side has read; within the caller's deadline, ask until it has.
-            while int.from_bytes(fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder):  # noqa: ASYNC110
-                await asyncio.sleep(READ_PAUSE)
-
-        def _process_message(self, msg: Message) -> None:
-            if msg.reply_serial == 1 and msg.message_type is MessageType.ERROR:
-                msg = Message(message_type=MessageType.METHOD_RETURN, reply_serial=1, signature="s", body=[":peer"])
-            super()._process_message(msg)
-
-    return PeerBus
-
-
-async def _call(
-    bus: MessageBus, path: str, interface: str, member: str, signature: str = "", body: list[Any] | None = None
-) -> Any:
-    from dbus_fast import DBusError, Message, MessageType
-
-    reply = await bus.call(
-        Message(
-            destination=_MANAGER, path=path, interface=interface, member=member, signature=signature, body=body or []
-        )
-    )
-    if reply.message_type is MessageType.ERROR:
-        raise DBusError(
-            reply.error_name or "org.freedesktop.DBus.Error.Failed",
-            str(reply.body[0]) if reply.body else "no reason given",
-        )
-    return reply.body[0]
-
-
-async def _property(bus: MessageBus, path: str, interface: str, name: str) -> Any:
-    answer = await _call(bus, path, "org.freedesktop.DBus.Properties", "Get", "ss", [interface, name])
-    return answer.value
-
-
 async def _read(bus: MessageBus) -> Services:
     from dbus_fast import DBusError
 
-    listed = await _call(
-        bus, "/org/freedesktop/systemd1", f"{_MANAGER}.Manager", "ListUnitsByPatterns", "asas", [[], ["*.service"]]
-    )
+    listed = await call(bus, MANAGER_PATH, f"{MANAGER}.Manager", "ListUnitsByPatterns", "asas", [[], ["*.service"]])
     loaded = [row for row in listed if row[2] == "loaded"]
     # Between two turns of a loop a unit is inactive for an instant, with a start job (column 7) under way.
     alive = [row for row in loaded if row[3] in _LIVE_STATES or row[7]]
@@ -175,7 +88,7 @@ async def _read(bus: MessageBus) -> Services:
         name, active, sub, path = str(row[0]), str(row[3]), str(row[4]), str(row[6])
         async with slots:
             try:
-                restarts = int(await _property(bus, path, _SERVICE, "NRestarts"))
+                restarts = int(await get_property(bus, path, SERVICE, "NRestarts"))
                 if restarts == 0 and active != "failed" and not sub.startswith("auto-restart"):
                     return None
                 return await _details(bus, path, name, active, sub, restarts)
@@ -191,7 +104,7 @@ async def _read(bus: MessageBus) -> Services:
 
 async def _details(bus: MessageBus, path: str, name: str, active: str, sub: str, restarts: int) -> Unit:
     async def service(member: str) -> Any:
-        return await _property(bus, path, _SERVICE, member)
+        return await get_property(bus, path, SERVICE, member)
 
     return Unit(
         name=name,
@@ -201,8 +114,8 @@ async def _details(bus: MessageBus, path: str, name: str, active: str, sub: str,
         result=str(await service("Result")),
         restart=str(await service("Restart")),
         restart_delay=_seconds(await service("RestartUSec")),
-        start_limit_interval=_seconds(await _property(bus, path, _UNIT, "StartLimitIntervalUSec")),
-        start_limit_burst=int(await _property(bus, path, _UNIT, "StartLimitBurst")),
+        start_limit_interval=_seconds(await get_property(bus, path, UNIT, "StartLimitIntervalUSec")),
+        start_limit_burst=int(await get_property(bus, path, UNIT, "StartLimitBurst")),
         exit_status=int(await service("ExecMainStatus")),
         process_started=_seconds(await service("ExecMainStartTimestamp")),
         process_runs=int(await service("MainPID")) > 0,

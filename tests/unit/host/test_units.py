@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sexton.host import units
+from sexton.host import systemd_bus, units
 from sexton.host.errors import Absent, Unreadable
 from sexton.host.units import read_services
 
@@ -33,7 +33,7 @@ async def test_systemd_without_any_socket(tmp_path: Path) -> None:
 
 async def test_a_dead_bus_is_unreadable(tmp_path: Path) -> None:
     left_behind = socket.socket(socket.AF_UNIX)
-    left_behind.bind(str(booted(tmp_path) / units.SYSTEM_BUS))
+    left_behind.bind(str(booted(tmp_path) / systemd_bus.SYSTEM_BUS))
     left_behind.close()
 
     with pytest.raises(Unreadable, match="refused"):
@@ -49,7 +49,7 @@ async def test_a_bus_that_never_answers_is_given_up(tmp_path: Path, monkeypatch:
         writer.close()
         hung_up.set()
 
-    silent = await asyncio.start_unix_server(never_answer, str(booted(tmp_path) / units.SYSTEM_BUS))
+    silent = await asyncio.start_unix_server(never_answer, str(booted(tmp_path) / systemd_bus.SYSTEM_BUS))
     begun = time.monotonic()
     async with silent:
         with pytest.raises(Unreadable, match=r"did not answer within 0\.2 s"):
@@ -63,7 +63,7 @@ async def test_a_bus_that_hangs_up_is_unreadable(tmp_path: Path) -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    rude = await asyncio.start_unix_server(hang_up, str(booted(tmp_path) / units.SYSTEM_BUS))
+    rude = await asyncio.start_unix_server(hang_up, str(booted(tmp_path) / systemd_bus.SYSTEM_BUS))
     async with rude:
         with pytest.raises(Unreadable, match="cannot ask systemd"):
             await read_services(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from cloudparts import Moto
 from engine import PrivateEngine
 from images import build_busybox
+from registry import Registry
 
 
 def pytest_sessionstart() -> None:
@@ -34,3 +35,17 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
     """One server that stands in for AWS; tests tell their things apart by name."""
     with Moto(tmp_path_factory.mktemp("moto") / "moto.log") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry that anybody may use."""
+    with Registry(tmp_path_factory.mktemp("registry")) as registry:
+        yield registry
+
+
+@pytest.fixture(scope="session")
+def locked_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry that asks for a user and a password."""
+    with Registry(tmp_path_factory.mktemp("locked-registry"), locked=True) as registry:
+        yield registry

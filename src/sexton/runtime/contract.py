@@ -101,6 +101,7 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float = 0.0
     pid: int = 0
     ports: tuple[PortBinding, ...] = ()
+    log_path: str = ""  # the file its log driver writes, where it writes one
 
 
 class ContainerBrief(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +113,7 @@ class ContainerBrief(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     labels: Mapping[str, str]
     created_at: float = 0.0
+    image_id: str = ""
 
 
 class EventKind(StrEnum):
@@ -142,6 +144,26 @@ class ImageInfo(msgspec.Struct, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()  # "repository@sha256:..."
     size: int = 0
     created_at: float = 0.0
+    variables: tuple[str, ...] = ()  # names of the environment variables it sets; only ``image`` tells them
+
+
+class VolumeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    driver: str = "local"
+    options: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
+    mountpoint: str = ""
+
+
+class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes on the engine's disk: of an image what no other shares, of a container its own layer, of a volume all.
+
+    By image id, container id and volume name.
+    """
+
+    images: Mapping[str, int] = {}
+    containers: Mapping[str, int] = {}
+    volumes: Mapping[str, int] = {}
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +181,62 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     time: float = 0.0
 
 
-class Runtime(Protocol):
+class Images(Protocol):
+    """What an engine does with images."""
+
+    async def image(self, ref: str) -> ImageInfo:
+        """NotFound when the image is not on this host."""
+        ...
+
+    async def images(self) -> tuple[ImageInfo, ...]:
+        """All images that have a name or nothing built on them."""
+        ...
+
+    def pull(self, ref: str, auth: Mapping[str, str] | None = None) -> AsyncIterator[Progress]:
+        """Pull, reporting progress. Ends when the image is here; NotFound, Refused or Unavailable else."""
+        ...
+
+    async def digest(self, ref: str, auth: Mapping[str, str] | None = None) -> str:
+        """The digest the registry has for a reference now; "" when it is of a kind that has none or the engine
+        cannot ask. NotFound, Refused or Unavailable as for a pull."""
+        ...
+
+    async def tag(self, ref: str, name: str) -> None:
+        """Give an image one more name, which another one loses if it had it."""
+        ...
+
+    async def remove_image(self, ref: str) -> None:
+        """Take a name away, and the image with its last one; an absent one is no error, one in use a Conflict."""
+        ...
+
+
+class Volumes(Protocol):
+    """What an engine does with volumes."""
+
+    async def volume(self, name: str) -> VolumeInfo:
+        """NotFound when there is none of that name."""
+        ...
+
+    async def create_volume(
+        self, name: str, *, driver: str, options: Mapping[str, str], labels: Mapping[str, str]
+    ) -> VolumeInfo:
+        """Create; one of that name that is already there and is made alike is taken as it is."""
+        ...
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove with everything in it; an absent one is no error, one that a container uses a Conflict."""
+        ...
+
+    async def volumes(self, labels: Mapping[str, str]) -> tuple[VolumeInfo, ...]:
+        """Volumes that carry all these labels (an empty value matches any value)."""
+        ...
+
+    async def volume_drivers(self) -> tuple[str, ...]:
+        """Names of the volume drivers a task may ask for."""
+        ...
+
+
+class Runtime(Images, Volumes, Protocol):
     """One engine. ``create`` takes the Docker Engine API's create body, the vocabulary of ECS payloads."""
 
     async def describe(self) -> EngineInfo:
@@ -195,12 +272,8 @@ class Runtime(Protocol):
         """Remove with its anonymous volumes; removing an absent one is no error."""
         ...
 
-    async def image(self, ref: str) -> ImageInfo:
-        """NotFound when the image is not on this host."""
-        ...
-
-    def pull(self, ref: str, auth: Mapping[str, str] | None = None) -> AsyncIterator[Progress]:
-        """Pull, reporting progress. Ends when the image is here; NotFound, Refused or Unavailable else."""
+    async def disk_use(self) -> DiskUse:
+        """What lies on the engine's disk. The engine measures it now, which may take minutes."""
         ...
 
     def events(self, since: float = 0.0) -> AbstractAsyncContextManager[AsyncIterator[Event]]:

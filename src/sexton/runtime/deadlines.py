@@ -37,6 +37,24 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     remove: float = 300.0
     """Deletes the writable layer, which takes as long as the disk takes over the files in it."""
 
+    images: float = 600.0
+    """All images; engines compute their sizes meanwhile."""
+
+    manifest: float = 60.0
+    """What a registry has for a reference: the engine logs in and asks for one manifest."""
+
+    tag: float = 30.0
+    """One more name for an image, in the engine's own files."""
+
+    remove_image: float = 180.0
+    """Deletes layers, which takes as long as the disk takes over the files in them."""
+
+    volume: float = 300.0
+    """A volume is made, found or removed by its driver, which may be a plugin that asks a network."""
+
+    disk_use: float = 600.0
+    """Walks every volume and writable layer; nobody waits for it."""
+
     stream: float = 30.0
     """Until a stream (events, logs) is open, and between two pieces of a log that is not followed."""
 

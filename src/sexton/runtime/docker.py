@@ -2,7 +2,8 @@
 
 Every method is one request, so that starting a task costs what the engine costs; the version is agreed once and
 again after a break. Below it: ``docker_http`` (the wire, deadlines), ``docker_version`` (what both ends speak),
-``docker_decode`` (JSON to values), ``docker_lines`` (streams to lines), ``docker_faults`` (what a "no" means).
+``docker_decode`` (JSON to values), ``docker_stores`` (images and volumes), ``docker_lines`` (streams to lines),
+``docker_faults`` (what a "no" means).
 
 Nothing survives a restart and nothing needs to: containers are found again by id, name or label, and the journal of
 events is the engine's.
@@ -10,7 +11,6 @@ events is the engine's.
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -21,27 +21,27 @@ from urllib.parse import quote
 import msgspec
 
 from sexton.runtime import docker_decode as wire
+from sexton.runtime import docker_stores as stores
 from sexton.runtime.cgroup_path import container_cgroup
 from sexton.runtime.contract import (
     Conflict,
     ContainerBrief,
     ContainerInfo,
+    DiskUse,
     EngineInfo,
     Event,
-    ImageInfo,
     LogLine,
     NotFound,
-    Progress,
     Refused,
     Runtime,
     RuntimeFault,
     Unavailable,
 )
 from sexton.runtime.deadlines import DEFAULTS, Deadlines
-from sexton.runtime.docker_faults import pull_fault, signal_fault, start_fault
+from sexton.runtime.docker_faults import signal_fault, start_fault
 from sexton.runtime.docker_http import Agreement, EngineHttp
-from sexton.runtime.docker_lines import JsonLines, LogLines
-from sexton.runtime.references import repository_and_tag
+from sexton.runtime.docker_lines import LogLines
+from sexton.runtime.docker_stores import DockerImages, DockerVolumes, json_lines
 
 EVENT_OVERLAP = 0.000_001
 """A float cannot hold the engine's nanoseconds: asking from slightly earlier repeats an event and loses none."""
@@ -52,7 +52,7 @@ def connect(url: str, deadlines: Deadlines = DEFAULTS) -> Runtime:
     return DockerRuntime(url, deadlines)
 
 
-class DockerRuntime:
+class DockerRuntime(DockerImages, DockerVolumes):
     """One Docker engine."""
 
     def __init__(self, url: str, deadlines: Deadlines = DEFAULTS) -> None:
@@ -118,33 +118,9 @@ class DockerRuntime:
         except NotFound:
             return
 
-    async def image(self, ref: str) -> ImageInfo:
-        body = await self._http.call("GET", f"/images/{quote(ref, safe='/:@')}/json", self._deadlines.inspect)
-        return wire.image_info(wire.decode(wire.image_reply, body))
-
-    async def pull(self, ref: str, auth: Mapping[str, str] | None = None) -> AsyncIterator[Progress]:
-        repository, tag = repository_and_tag(ref)
-        limits = self._deadlines
-        headers = None
-        if auth is not None:
-            headers = {"X-Registry-Auth": base64.urlsafe_b64encode(msgspec.json.encode(dict(auth))).decode()}
-        try:
-            async with self._http.stream(
-                "POST",
-                "/images/create",
-                limits.pull_begin,
-                {"fromImage": repository, "tag": tag},
-                headers,
-                silence=limits.pull_silence,
-                total=limits.pull,
-            ) as pieces:
-                async for raw in _json_lines(pieces):
-                    line = wire.decode(wire.pull_line, raw)
-                    if line.error:
-                        raise Refused(line.error)
-                    yield wire.progress(line)
-        except Refused as no:
-            raise pull_fault(no) from None
+    async def disk_use(self) -> DiskUse:
+        body = await self._http.call("GET", "/system/df", self._deadlines.disk_use)
+        return stores.disk_use(wire.decode(stores.disk_reply, body))
 
     @asynccontextmanager
     async def events(self, since: float = 0.0) -> AsyncIterator[AsyncIterator[Event]]:
@@ -188,21 +164,12 @@ class DockerRuntime:
         await self._http.close()
 
     async def _events(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[Event, None]:
-        async for raw in _json_lines(pieces):
+        async for raw in json_lines(pieces):
             event = wire.event(wire.decode(wire.event_line, raw))
             if event is not None:
                 yield event
         self._http.forget()
         raise Unavailable("cannot follow the engine's events any further: it ended the stream; is it restarting?")
-
-
-async def _json_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    lines = JsonLines()
-    async for piece in pieces:
-        for line in lines.feed(piece):
-            yield line
-    for line in lines.finish():
-        yield line
 
 
 def _container(ref: str) -> str:

@@ -41,6 +41,7 @@ class VersionReply(_Docker, frozen=True):
 
 class _LogPlugins(_Docker, frozen=True):
     log: tuple[str, ...] | None = None
+    volume: tuple[str, ...] | None = None
 
 
 class InfoReply(_Docker, frozen=True):
@@ -89,6 +90,7 @@ class InspectReply(_Docker, frozen=True):
     name: str = ""
     image: str = ""
     created: str = ""
+    log_path: str = ""
     state: _State = _State()
     config: _Config = _Config()
     network_settings: _Network = _Network()
@@ -101,6 +103,11 @@ class ListRow(_Docker, frozen=True):
     state: str = ""
     labels: dict[str, str] | None = None
     created: float = 0.0
+    image_id: str = msgspec.field(name="ImageID", default="")
+
+
+class _ImageConfig(_Docker, frozen=True):
+    env: tuple[str, ...] | None = None
 
 
 class ImageReply(_Docker, frozen=True):
@@ -109,6 +116,7 @@ class ImageReply(_Docker, frozen=True):
     repo_digests: tuple[str, ...] | None = None
     size: int = 0
     created: str | None = None
+    config: _ImageConfig | None = None
 
 
 class _Actor(msgspec.Struct, frozen=True):
@@ -207,6 +215,7 @@ def container_info(reply: InspectReply) -> ContainerInfo:
         finished_at=finished,
         pid=state.pid,
         ports=tuple(_ports(reply.network_settings.ports or {})),
+        log_path=reply.log_path,
     )
 
 
@@ -218,6 +227,7 @@ def container_brief(row: ListRow) -> ContainerBrief:
         state=_listed_state(row.state),
         labels=row.labels or {},
         created_at=row.created,
+        image_id=row.image_id,
     )
 
 
@@ -228,6 +238,7 @@ def image_info(reply: ImageReply) -> ImageInfo:
         digests=reply.repo_digests or (),
         size=reply.size,
         created_at=seconds(reply.created or ""),
+        variables=tuple(one.partition("=")[0] for one in (reply.config and reply.config.env) or ()),
     )
 
 

@@ -73,12 +73,13 @@ class EngineHttp:
         deadline: float,
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """One request, one answer; 304 ("already so") is a success."""
-        answer = await self._versioned(method, path, deadline, query, body)
+        answer = await self._versioned(method, path, deadline, query, body, headers)
         if docker_faults.speaks_other_version(*answer):
             self._agreement = None
-            answer = await self._versioned(method, path, deadline, query, body)
+            answer = await self._versioned(method, path, deadline, query, body, headers)
         if answer.status >= 300 and answer.status != 304:
             raise docker_faults.fault(*answer)
         return answer.body
@@ -131,9 +132,15 @@ class EngineHttp:
             await self._session.close()
 
     async def _versioned(
-        self, method: str, path: str, deadline: float, query: Mapping[str, str] | None, body: bytes | None
+        self,
+        method: str,
+        path: str,
+        deadline: float,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
     ) -> Answer:
-        return await self._exchange(method, (await self.agreement()).prefix + path, deadline, query, body)
+        return await self._exchange(method, (await self.agreement()).prefix + path, deadline, query, body, headers)
 
     async def _exchange(
         self,
@@ -142,8 +149,9 @@ class EngineHttp:
         deadline: float,
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        headers = {"Content-Type": "application/json"} if body is not None else None
+        headers = {**(headers or {}), **({"Content-Type": "application/json"} if body is not None else {})}
         try:
             async with (
                 asyncio.timeout(deadline),

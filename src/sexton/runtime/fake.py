@@ -27,19 +27,16 @@ from sexton.runtime.contract import (
     EngineInfo,
     Event,
     EventKind,
-    ImageInfo,
     LogLine,
     NotFound,
     PortBinding,
-    Progress,
     Refused,
     Runtime,
     State,
     Unavailable,
 )
 from sexton.runtime.deadlines import DEFAULTS, Deadlines
-from sexton.runtime.fake_script import Script
-from sexton.runtime.references import repository_and_tag
+from sexton.runtime.fake_stores import FakeStores
 
 FIRST_DYNAMIC_PORT = 32768
 """Where the kernel's range of ports for "any port" begins."""
@@ -80,7 +77,7 @@ def connect(url: str, deadlines: Deadlines = DEFAULTS) -> Runtime:
     return FakeRuntime()
 
 
-class FakeRuntime(Script):
+class FakeRuntime(FakeStores):
     """An engine a test scripts. ``registry`` is what can be pulled; ``images`` is what is here already."""
 
     def __init__(
@@ -90,28 +87,15 @@ class FakeRuntime(Script):
         clock: Callable[[], float] = time.time,
         behave: Callable[[Mapping[str, Any]], Behaviour] = lambda body: RUNS,
     ) -> None:
-        super().__init__()
-        self.images: dict[str, ImageInfo] = {}
-        self.registry = set(registry)
-        self._clock = clock
+        super().__init__(images, registry, clock)
         self._behave = behave
         self._containers: dict[str, _Container] = {}
         self._journal: list[Event] = []
         self._followers: set[asyncio.Queue[Event | None]] = set()
         self._made = 0
         self._next_port = FIRST_DYNAMIC_PORT
-        for ref in images:
-            self.add_image(ref)
 
     # What a test scripts.
-
-    def add_image(self, ref: str) -> None:
-        """The image is on this host from now on."""
-        digits = f"{len(self.images) + 1:064x}"
-        repository = repository_and_tag(ref)[0]
-        self.images[ref] = ImageInfo(
-            id=f"sha256:{digits}", tags=(ref,), digests=(f"{repository}@sha256:{digits}",), created_at=self._clock()
-        )
 
     def down(self) -> None:
         """The engine is gone: calls and streams end with Unavailable, containers stay as they are."""
@@ -194,6 +178,7 @@ class FakeRuntime(Script):
                     state=info.state,
                     labels=info.labels,
                     created_at=info.created_at,
+                    image_id=info.image_id,
                 )
                 for info in reversed(found)
             )
@@ -280,19 +265,6 @@ class FakeRuntime(Script):
                 self._deliver(container, "KILL")
             self._drop(container)
 
-    async def image(self, ref: str) -> ImageInfo:
-        async with self.call("image", ref):
-            return self._image(ref)
-
-    async def pull(self, ref: str, auth: Mapping[str, str] | None = None) -> AsyncIterator[Progress]:
-        async with self.call("pull", ref):
-            yield Progress(status=f"Pulling from {ref}")
-            if ref not in self.registry:
-                raise NotFound(f"manifest for {ref} not found: manifest unknown: manifest unknown", 404)
-            yield Progress(layer="1", status="Downloading", current=1, total=1)
-            if ref not in self.images:
-                self.add_image(ref)
-
     @asynccontextmanager
     async def events(self, since: float = 0.0) -> AsyncIterator[AsyncIterator[Event]]:
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -340,11 +312,15 @@ class FakeRuntime(Script):
                 return container
         raise NotFound(f"No such container: {ref}", 404)
 
-    def _image(self, ref: str) -> ImageInfo:
-        for image in self.images.values():
-            if ref in (image.id, *image.tags, *image.digests) or f"{ref}:latest" in image.tags:
-                return image
-        raise NotFound(f"No such image: {ref}", 404)
+    def _used_images(self) -> set[str]:
+        return {container.info.image_id for container in self._containers.values()}
+
+    def _used_volumes(self) -> set[str]:
+        return {
+            bind.partition(":")[0]
+            for container in self._containers.values()
+            for bind in (container.body.get("HostConfig") or {}).get("Binds") or ()
+        }
 
     def _deliver(self, container: _Container, signal: str) -> None:
         ignored = container.behaviour.ignore_term and signal != "KILL"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -22,16 +23,28 @@ from sexton.wire import ecs
 from unit.control.requests_of_model import filled, requests
 from unit.control.world import open_world
 
-steps = st.sampled_from(sorted(OPERATIONS)).flatmap(lambda name: st.tuples(st.just(name), requests(name)))
+SOAK = os.environ.get("SEXTON_SOAK") == "1"
+# A day is a world that begins anew, with so many requests in it as there are operations, and a few more.
+DAYS = 220 if SOAK else 22
+REQUESTS = 20_000 if SOAK else 2_000
+HEAVY_A_DAY = 4
+
 HEAVY = ["RegisterTaskDefinition", "RunTask", "SubmitTaskStateChange"]
 MEANT = {
     "RegisterTaskDefinition": {"family": "api", "containerDefinitions": [{"name": "main", "image": "i", "memory": 6}]},
     "RunTask": {"taskDefinition": "web", "count": 2},
     "SubmitTaskStateChange": {"task": "$task", "status": "RUNNING"},
 }
-heavy = st.sampled_from(HEAVY).flatmap(
-    lambda name: st.tuples(st.just(name), st.one_of(requests(name), st.just(MEANT[name])))
-)
+
+
+def step(name):
+    drawn = requests(name)
+    return st.tuples(st.just(name), st.one_of(drawn, st.just(MEANT[name])) if name in MEANT else drawn)
+
+
+# Every operation once, in a drawn order, and more of the heavy ones among them.
+names = st.permutations([*OPERATIONS, *HEAVY * HEAVY_A_DAY])
+days = names.flatmap(lambda names: st.tuples(*(step(name) for name in names)))
 
 
 class Trusting:
@@ -67,12 +80,12 @@ async def live(sequence, outcomes):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900 if SOAK else 120)
 def test_no_request_is_our_fault(caplog):
     outcomes = Counter()
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(st.lists(st.one_of(steps, heavy), min_size=2, max_size=8))
+    @settings(max_examples=DAYS, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(days)
     def check(sequence):
         asyncio.run(live(sequence, outcomes))
         assert "Traceback" not in caplog.text
@@ -81,3 +94,5 @@ def test_no_request_is_our_fault(caplog):
     # The requests are worth something: what changes most was really done.
     for operation in HEAVY:
         assert outcomes[operation, 200], outcomes
+    assert outcomes.total() >= REQUESTS
+    assert {operation for operation, _ in outcomes} == set(OPERATIONS)

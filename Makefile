@@ -31,7 +31,7 @@ bench: setup ## figures beside the floor, in one run
 	$(PY) -m bench
 
 soak: setup ## the fault and leak campaigns with large counts
-	SEXTON_SOAK=1 $(PY) -m pytest --timeout 7200 tests/integration tests/conformance -m "slow"
+	SEXTON_SOAK=1 $(PY) -m pytest --timeout 7200 tests -m "slow"
 
 fmt: setup ## format and fix what can be fixed
 	.venv/bin/ruff check --fix . ; .venv/bin/ruff format .

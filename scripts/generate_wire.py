@@ -196,7 +196,9 @@ def render_ecs(model: Model) -> str:
         refuse_reserved(name)
         lines = [field_line(model, wire, member["shape"]) for wire, member in shape["members"].items()]
         body = "\n".join(lines) or "    pass"
-        parts.append(f'class {name}(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):\n{body}\n')
+        parts.append(
+            f'class {name}(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):\n{body}\n'
+        )
     parts.append(OPERATION_CLASS)
     rows = [operation_row(operation) for _, operation in sorted(model["operations"].items())]
     parts.append("OPERATIONS: Mapping[str, Operation] = {\n" + "".join(rows) + "}\n")

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sexton import __version__, log, settings
+from sexton.kit import collecting
 from sexton.kit.supervise import Nursery
 from sexton.settings import BadSetting, Settings
 from sexton.settings.sources import reasons_of
@@ -154,6 +155,9 @@ async def _live(command: Command) -> int:
         except Exception as error:
             # The edge of the program: every failure to start becomes one line and an exit code.
             end(_code_of(error))
+        else:
+            collecting.begin()
+            await collecting.collect_sometimes()
 
     nursery.start("start", start())
     logger.info("starting", extra={"version": __version__, "role": command.role, "pid": os.getpid()})

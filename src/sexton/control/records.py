@@ -36,7 +36,7 @@ def revision_key(revision: int) -> str:
     return f"{revision:010d}"
 
 
-class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A cluster without its counts; those are computed from the other tables when somebody asks."""
 
     region: str
@@ -48,18 +48,18 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.cluster.cluster_name or ""
 
 
-class DefinitionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DefinitionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     definition: ecs.TaskDefinition
     tags: tuple[ecs.Tag, ...] = ()
 
 
-class FamilyRecord(msgspec.Struct, frozen=True, kw_only=True):
+class FamilyRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The largest number of a family that was removed, so that it is never given again."""
 
     newest: int
 
 
-class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A capacity provider that somebody made; FARGATE and FARGATE_SPOT are there without one."""
 
     region: str
@@ -71,7 +71,7 @@ class ProviderRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.provider.name or ""
 
 
-class AccountSettingRecord(msgspec.Struct, frozen=True, kw_only=True):
+class AccountSettingRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one principal chose; what the account's root chose holds for everyone who chose nothing."""
 
     principal: str  # its ARN
@@ -79,7 +79,7 @@ class AccountSettingRecord(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
 
-class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A container instance without its counts and remaining resources, which are computed."""
 
     region: str
@@ -91,7 +91,7 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.instance.container_instance_arn or ""
 
 
-class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task as the API shows it, and what the API does not show: what it takes of its host."""
 
     region: str
@@ -113,7 +113,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.task.last_status == "STOPPED"
 
 
-class ServiceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ServiceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A service without its counts, which are computed; its revisions and service deployments have their own tables."""
 
     region: str
@@ -135,7 +135,7 @@ class ServiceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.service.service_arn or ""
 
 
-class TokenRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a request that carried a client token did, so that its repetition does nothing."""
 
     region: str

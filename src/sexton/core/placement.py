@@ -32,7 +32,7 @@ class Why(StrEnum):
     PORTS = "RESOURCE:PORTS"
 
 
-class Host(Subject, frozen=True, kw_only=True):
+class Host(Subject, frozen=True, kw_only=True, gc=False):
     """One container instance as placement sees it: what expressions may ask, and what is taken of it."""
 
     arn: str

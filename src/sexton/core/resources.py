@@ -20,7 +20,7 @@ _FIGURE = re.compile(r"\s*(?:([0-9]{1,12})|([0-9]{0,6}\.?[0-9]{1,6})\s*(?:vcpu|g
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True):
+class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An amount: CPU units (1024 a core), MiB of memory, host ports."""
 
     cpu: int = 0

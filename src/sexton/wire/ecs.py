@@ -777,87 +777,87 @@ class VersionConsistency(StrEnum):
     DISABLED = "disabled"
 
 
-class AcceleratorCountRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AcceleratorCountRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
 
 
-class AcceleratorTotalMemoryMiBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AcceleratorTotalMemoryMiBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
 
 
-class AdvancedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AdvancedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     alternate_target_group_arn: str | None = None
     production_listener_rule: str | None = None
     test_listener_rule: str | None = None
     role_arn: str | None = None
 
 
-class AssociateGatewayWithClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AssociateGatewayWithClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
     cluster: str | None = None
 
 
-class AssociateGatewayWithClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AssociateGatewayWithClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     cluster_arn: str | None = None
     status: str | None = None
 
 
-class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     id: str | None = None
     type: str | None = None
     status: str | None = None
     details: tuple[KeyValuePair, ...] | None = None
 
 
-class AttachmentStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AttachmentStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     attachment_arn: str | None = None
     status: str | None = None
 
 
-class Attribute(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Attribute(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
     target_type: str | None = None
     target_id: str | None = None
 
 
-class AutoRepairConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AutoRepairConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     actions_status: str | None = None
 
 
-class AutoScalingGroupProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AutoScalingGroupProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     auto_scaling_group_arn: str | None = None
     managed_scaling: ManagedScaling | None = None
     managed_termination_protection: str | None = None
     managed_draining: str | None = None
 
 
-class AutoScalingGroupProviderUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AutoScalingGroupProviderUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     managed_scaling: ManagedScaling | None = None
     managed_termination_protection: str | None = None
     managed_draining: str | None = None
 
 
-class AwsVpcConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AwsVpcConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     subnets: tuple[str, ...] | None = None
     security_groups: tuple[str, ...] | None = None
     assign_public_ip: str | None = None
 
 
-class BaselineEbsBandwidthMbpsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class BaselineEbsBandwidthMbpsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
 
 
-class CanaryConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CanaryConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     canary_percent: float | None = None
     canary_bake_time_in_minutes: Int32 | None = None
 
 
-class CapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider_arn: str | None = None
     name: str | None = None
     cluster: str | None = None
@@ -870,18 +870,18 @@ class CapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, re
     type: str | None = None
 
 
-class CapacityProviderStrategyItem(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CapacityProviderStrategyItem(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider: str | None = None
     weight: Int32 | None = None
     base: Int32 | None = None
 
 
-class CapacityReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CapacityReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     reservation_group_arn: str | None = None
     reservation_preference: str | None = None
 
 
-class Cluster(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Cluster(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster_arn: str | None = None
     cluster_name: str | None = None
     configuration: ClusterConfiguration | None = None
@@ -900,25 +900,25 @@ class Cluster(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     service_connect_defaults: ClusterServiceConnectDefaults | None = None
 
 
-class ClusterConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClusterConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     execute_command_configuration: ExecuteCommandConfiguration | None = None
     managed_storage_configuration: ManagedStorageConfiguration | None = None
 
 
-class ClusterServiceConnectDefaults(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClusterServiceConnectDefaults(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     namespace: str | None = None
 
 
-class ClusterServiceConnectDefaultsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClusterServiceConnectDefaultsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     namespace: str | None = None
 
 
-class ClusterSetting(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClusterSetting(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
 
 
-class Container(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Container(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_arn: str | None = None
     task_arn: str | None = None
     name: str | None = None
@@ -940,7 +940,7 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
     gpu_sharing_strategy: SharingStrategy | None = None
 
 
-class ContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     image: str | None = None
     repository_credentials: RepositoryCredentials | None = None
@@ -985,18 +985,18 @@ class ContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True,
     credential_specs: tuple[str, ...] | None = None
 
 
-class ContainerDependency(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerDependency(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_name: str | None = None
     condition: str | None = None
 
 
-class ContainerImage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerImage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_name: str | None = None
     image_digest: str | None = None
     image: str | None = None
 
 
-class ContainerInstance(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerInstance(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instance_arn: str | None = None
     ec2_instance_id: str | None = None
     capacity_provider_name: str | None = None
@@ -1018,12 +1018,12 @@ class ContainerInstance(Struct, frozen=True, kw_only=True, omit_defaults=True, r
     gpu_devices: tuple[GpuDevice, ...] | None = None
 
 
-class ContainerInstanceHealthStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerInstanceHealthStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     overall_status: str | None = None
     details: tuple[InstanceHealthCheckResult, ...] | None = None
 
 
-class ContainerOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     command: tuple[str, ...] | None = None
     environment: tuple[KeyValuePair, ...] | None = None
@@ -1034,13 +1034,13 @@ class ContainerOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, r
     resource_requirements: tuple[ResourceRequirement, ...] | None = None
 
 
-class ContainerRestartPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerRestartPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     enabled: bool | None = None
     ignored_exit_codes: tuple[Int32, ...] | None = None
     restart_attempt_period: Int32 | None = None
 
 
-class ContainerStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContainerStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_name: str | None = None
     image_digest: str | None = None
     runtime_id: str | None = None
@@ -1050,17 +1050,17 @@ class ContainerStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True
     status: str | None = None
 
 
-class ContinueServiceDeploymentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContinueServiceDeploymentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arn: str | None = None
     hook_id: str | None = None
     action: str | None = None
 
 
-class ContinueServiceDeploymentResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ContinueServiceDeploymentResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arn: str | None = None
 
 
-class CreateCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     cluster: str | None = None
     auto_scaling_group_provider: AutoScalingGroupProvider | None = None
@@ -1068,11 +1068,11 @@ class CreateCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defa
     tags: tuple[Tag, ...] | None = None
 
 
-class CreateCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider: CapacityProvider | None = None
 
 
-class CreateClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster_name: str | None = None
     tags: tuple[Tag, ...] | None = None
     settings: tuple[ClusterSetting, ...] | None = None
@@ -1082,11 +1082,11 @@ class CreateClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     service_connect_defaults: ClusterServiceConnectDefaultsRequest | None = None
 
 
-class CreateClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: Cluster | None = None
 
 
-class CreateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_name: str | None = None
     cluster_arn: str | None = None
     daemon_task_definition_arn: str | None = None
@@ -1100,14 +1100,14 @@ class CreateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
     critical: bool | None = None
 
 
-class CreateDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     status: str | None = None
     created_at: float | None = None
     deployment_arn: str | None = None
 
 
-class CreateExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     execution_role_arn: str | None = None
     infrastructure_role_arn: str | None = None
     service_name: str | None = None
@@ -1124,11 +1124,11 @@ class CreateExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit
     task_definition_arn: str | None = None
 
 
-class CreateExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: ECSExpressGatewayService | None = None
 
 
-class CreateGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     infrastructure_role_arn: str | None = None
     client_token: str | None = None
@@ -1138,13 +1138,13 @@ class CreateGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     propagate_tags: str | None = None
 
 
-class CreateGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     name: str | None = None
     status: str | None = None
 
 
-class CreateManagedInstancesProviderConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateManagedInstancesProviderConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     infrastructure_role_arn: str | None = None
     instance_launch_template: InstanceLaunchTemplate | None = None
     propagate_tags: str | None = None
@@ -1152,7 +1152,7 @@ class CreateManagedInstancesProviderConfiguration(Struct, frozen=True, kw_only=T
     auto_repair_configuration: AutoRepairConfiguration | None = None
 
 
-class CreateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service_name: str | None = None
     task_definition: str | None = None
@@ -1183,11 +1183,11 @@ class CreateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     monitoring: MonitoringConfiguration | None = None
 
 
-class CreateServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: Service | None = None
 
 
-class CreateTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: str | None = None
     cluster: str | None = None
     external_id: str | None = None
@@ -1203,33 +1203,33 @@ class CreateTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     tags: tuple[Tag, ...] | None = None
 
 
-class CreateTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreateTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_set: TaskSet | None = None
 
 
-class CreatedAt(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class CreatedAt(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     before: float | None = None
     after: float | None = None
 
 
-class DaemonAlarmConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonAlarmConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     alarm_names: tuple[str, ...] | None = None
     enable: bool | None = None
 
 
-class DaemonCapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonCapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     running_count: Int32 | None = None
     without_daemon_count: Int32 | None = None
 
 
-class DaemonCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     failure_count: Int32 | None = None
     status: str | None = None
     threshold: Int32 | None = None
 
 
-class DaemonContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     image: str | None = None
     memory: Int32 | None = None
@@ -1261,13 +1261,13 @@ class DaemonContainerDefinition(Struct, frozen=True, kw_only=True, omit_defaults
     restart_policy: ContainerRestartPolicy | None = None
 
 
-class DaemonContainerImage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonContainerImage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_name: str | None = None
     image_digest: str | None = None
     image: str | None = None
 
 
-class DaemonDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_deployment_arn: str | None = None
     cluster_arn: str | None = None
     status: str | None = None
@@ -1284,26 +1284,26 @@ class DaemonDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, re
     finished_at: float | None = None
 
 
-class DaemonDeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     status: str | None = None
     alarm_names: tuple[str, ...] | None = None
     triggered_alarm_names: tuple[str, ...] | None = None
 
 
-class DaemonDeploymentCapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDeploymentCapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     running_instance_count: Int32 | None = None
     without_daemon_instance_count: Int32 | None = None
     draining_instance_count: Int32 | None = None
 
 
-class DaemonDeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     drain_percent: float | None = None
     alarms: DaemonAlarmConfiguration | None = None
     bake_time_in_minutes: Int32 | None = None
 
 
-class DaemonDeploymentRevisionDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDeploymentRevisionDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     capacity_providers: tuple[DaemonDeploymentCapacityProvider, ...] | None = None
     total_running_instance_count: Int32 | None = None
@@ -1311,7 +1311,7 @@ class DaemonDeploymentRevisionDetail(Struct, frozen=True, kw_only=True, omit_def
     total_draining_instance_count: Int32 | None = None
 
 
-class DaemonDeploymentSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDeploymentSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_deployment_arn: str | None = None
     daemon_arn: str | None = None
     cluster_arn: str | None = None
@@ -1324,7 +1324,7 @@ class DaemonDeploymentSummary(Struct, frozen=True, kw_only=True, omit_defaults=T
     finished_at: float | None = None
 
 
-class DaemonDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     cluster_arn: str | None = None
     status: str | None = None
@@ -1334,14 +1334,14 @@ class DaemonDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     updated_at: float | None = None
 
 
-class DaemonLinuxParameters(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonLinuxParameters(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capabilities: KernelCapabilities | None = None
     devices: tuple[Device, ...] | None = None
     init_process_enabled: bool | None = None
     tmpfs: tuple[Tmpfs, ...] | None = None
 
 
-class DaemonRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_revision_arn: str | None = None
     cluster_arn: str | None = None
     daemon_arn: str | None = None
@@ -1354,28 +1354,28 @@ class DaemonRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     critical: bool | None = None
 
 
-class DaemonRevisionDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonRevisionDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     capacity_providers: tuple[DaemonCapacityProvider, ...] | None = None
     total_running_count: Int32 | None = None
     total_without_daemon_count: Int32 | None = None
 
 
-class DaemonRollback(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonRollback(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     reason: str | None = None
     started_at: float | None = None
     rollback_target_daemon_revision_arn: str | None = None
     rollback_capacity_providers: tuple[str, ...] | None = None
 
 
-class DaemonSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     status: str | None = None
     created_at: float | None = None
     updated_at: float | None = None
 
 
-class DaemonTaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonTaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definition_arn: str | None = None
     family: str | None = None
     revision: Int32 | None = None
@@ -1393,7 +1393,7 @@ class DaemonTaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True
     ipc_mode: str | None = None
 
 
-class DaemonTaskDefinitionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonTaskDefinitionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     registered_at: float | None = None
     registered_by: str | None = None
@@ -1401,52 +1401,52 @@ class DaemonTaskDefinitionSummary(Struct, frozen=True, kw_only=True, omit_defaul
     status: str | None = None
 
 
-class DaemonVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DaemonVolume(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     host: HostVolumeProperties | None = None
     log_driver_volume_configuration: LogDriverVolumeConfiguration | None = None
 
 
-class DeleteAccountSettingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteAccountSettingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     principal_arn: str | None = None
 
 
-class DeleteAccountSettingResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteAccountSettingResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     setting: Setting | None = None
 
 
-class DeleteAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     attributes: tuple[Attribute, ...] | None = None
 
 
-class DeleteAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     attributes: tuple[Attribute, ...] | None = None
 
 
-class DeleteCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider: str | None = None
     cluster: str | None = None
 
 
-class DeleteCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider: CapacityProvider | None = None
 
 
-class DeleteClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
 
 
-class DeleteClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: Cluster | None = None
 
 
-class DeleteDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
 
 
-class DeleteDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     status: str | None = None
     created_at: float | None = None
@@ -1454,63 +1454,63 @@ class DeleteDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True
     deployment_arn: str | None = None
 
 
-class DeleteDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definition: str | None = None
 
 
-class DeleteDaemonTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteDaemonTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definition_arn: str | None = None
 
 
-class DeleteExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arn: str | None = None
 
 
-class DeleteExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: ECSExpressGatewayService | None = None
 
 
-class DeleteGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
 
 
-class DeleteGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     name: str | None = None
     status: str | None = None
 
 
-class DeleteServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
     force: bool | None = None
 
 
-class DeleteServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: Service | None = None
 
 
-class DeleteTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definitions: tuple[str, ...] | None = None
 
 
-class DeleteTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definitions: tuple[TaskDefinition, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DeleteTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
     task_set: str | None = None
     force: bool | None = None
 
 
-class DeleteTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeleteTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_set: TaskSet | None = None
 
 
-class Deployment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Deployment(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     id: str | None = None
     status: str | None = None
     task_definition: str | None = None
@@ -1534,20 +1534,20 @@ class Deployment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="
     vpc_lattice_configurations: tuple[VpcLatticeConfiguration, ...] | None = None
 
 
-class DeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     alarm_names: tuple[str, ...] | None = None
     rollback: bool | None = None
     enable: bool | None = None
 
 
-class DeploymentCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     enable: bool | None = None
     rollback: bool | None = None
     reset_on_healthy_task: bool | None = None
     threshold_configuration: ThresholdConfiguration | None = None
 
 
-class DeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     deployment_circuit_breaker: DeploymentCircuitBreaker | None = None
     maximum_percent: Int32 | None = None
     minimum_healthy_percent: Int32 | None = None
@@ -1560,21 +1560,21 @@ class DeploymentConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=T
     early_success_criteria: DeploymentEarlySuccessCriteria | None = None
 
 
-class DeploymentController(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentController(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
 
 
-class DeploymentEarlySuccessCriteria(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentEarlySuccessCriteria(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     enable: bool | None = None
     healthy_percent: Int32 | None = None
     source_service_revision_cleanup: str | None = None
 
 
-class DeploymentEphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentEphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     kms_key_id: str | None = None
 
 
-class DeploymentLifecycleHook(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentLifecycleHook(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     target_type: str | None = None
     hook_target_arn: str | None = None
     role_arn: str | None = None
@@ -1583,7 +1583,7 @@ class DeploymentLifecycleHook(Struct, frozen=True, kw_only=True, omit_defaults=T
     timeout_configuration: DeploymentLifecycleHookTimeoutConfiguration | None = None
 
 
-class DeploymentLifecycleHookDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentLifecycleHookDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     hook_id: str | None = None
     target_type: str | None = None
     target_arn: str | None = None
@@ -1592,30 +1592,30 @@ class DeploymentLifecycleHookDetail(Struct, frozen=True, kw_only=True, omit_defa
     timeout_action: str | None = None
 
 
-class DeploymentLifecycleHookTimeoutConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeploymentLifecycleHookTimeoutConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     timeout_in_minutes: Int32 | None = None
     action: str | None = None
 
 
-class DeregisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeregisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container_instance: str | None = None
     force: bool | None = None
 
 
-class DeregisterContainerInstanceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeregisterContainerInstanceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instance: ContainerInstance | None = None
 
 
-class DeregisterTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeregisterTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition: str | None = None
 
 
-class DeregisterTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeregisterTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition: TaskDefinition | None = None
 
 
-class DescribeCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_providers: tuple[str, ...] | None = None
     cluster: str | None = None
     include: tuple[str, ...] | None = None
@@ -1623,77 +1623,77 @@ class DescribeCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit_d
     next_token: str | None = None
 
 
-class DescribeCapacityProvidersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeCapacityProvidersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_providers: tuple[CapacityProvider, ...] | None = None
     failures: tuple[Failure, ...] | None = None
     next_token: str | None = None
 
 
-class DescribeClustersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeClustersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     clusters: tuple[str, ...] | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeClustersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeClustersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     clusters: tuple[Cluster, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeContainerInstancesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeContainerInstancesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container_instances: tuple[str, ...] | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeContainerInstancesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeContainerInstancesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instances: tuple[ContainerInstance, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeDaemonDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_deployment_arns: tuple[str, ...] | None = None
 
 
-class DescribeDaemonDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     failures: tuple[Failure, ...] | None = None
     daemon_deployments: tuple[DaemonDeployment, ...] | None = None
 
 
-class DescribeDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
 
 
-class DescribeDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon: DaemonDetail | None = None
 
 
-class DescribeDaemonRevisionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonRevisionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_revision_arns: tuple[str, ...] | None = None
 
 
-class DescribeDaemonRevisionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonRevisionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_revisions: tuple[DaemonRevision, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definition: str | None = None
 
 
-class DescribeDaemonTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeDaemonTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definition: DaemonTaskDefinition | None = None
 
 
-class DescribeExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arn: str | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: ECSExpressGatewayService | None = None
 
 
-class DescribeGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     network_configuration: GatewayElbNetworkConfiguration | None = None
     scheme: str | None = None
     access_logs: GatewayElbAccessLogConfiguration | None = None
@@ -1706,130 +1706,130 @@ class DescribeGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_de
     test_traffic_rules: GatewayAlbTestTrafficRules | None = None
 
 
-class DescribeGatewayConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_shared_alb: DescribeGatewayAlbConfiguration | None = None
 
 
-class DescribeGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
 
 
-class DescribeGatewayResourcesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayResourcesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
     max_results: Int32 | None = None
     next_token: str | None = None
 
 
-class DescribeGatewayResourcesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayResourcesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_resources: GatewayResources | None = None
     next_token: str | None = None
 
 
-class DescribeGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: Gateway | None = None
 
 
-class DescribeGatewayRouteRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayRouteRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_route_arn: str | None = None
 
 
-class DescribeGatewayRouteResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeGatewayRouteResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_route: GatewayRoute | None = None
 
 
-class DescribeServiceDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeServiceDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arns: tuple[str, ...] | None = None
 
 
-class DescribeServiceDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeServiceDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployments: tuple[ServiceDeployment, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeServiceRevisionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeServiceRevisionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_revision_arns: tuple[str, ...] | None = None
 
 
-class DescribeServiceRevisionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeServiceRevisionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_revisions: tuple[ServiceRevision, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeServicesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeServicesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     services: tuple[str, ...] | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeServicesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeServicesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     services: tuple[Service, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition: str | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition: TaskDefinition | None = None
     tags: tuple[Tag, ...] | None = None
 
 
-class DescribeTaskSetsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeTaskSetsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
     task_sets: tuple[str, ...] | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeTaskSetsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeTaskSetsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_sets: tuple[TaskSet, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class DescribeTasksRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeTasksRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     tasks: tuple[str, ...] | None = None
     include: tuple[str, ...] | None = None
 
 
-class DescribeTasksResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DescribeTasksResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     tasks: tuple[Task, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class Device(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Device(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_path: str | None = None
     container_path: str | None = None
     permissions: tuple[str, ...] | None = None
 
 
-class DisassociateGatewayFromClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DisassociateGatewayFromClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
     cluster: str | None = None
 
 
-class DisassociateGatewayFromClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DisassociateGatewayFromClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     cluster_arn: str | None = None
     status: str | None = None
 
 
-class DiscoverPollEndpointRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DiscoverPollEndpointRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instance: str | None = None
     cluster: str | None = None
     zone_id: str | None = None
 
 
-class DiscoverPollEndpointResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DiscoverPollEndpointResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     endpoint: str | None = None
     telemetry_endpoint: str | None = None
     service_connect_endpoint: str | None = None
     system_logs_endpoint: str | None = None
 
 
-class DockerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DockerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     scope: str | None = None
     autoprovision: bool | None = None
     driver: str | None = None
@@ -1837,13 +1837,13 @@ class DockerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults
     labels: dict[str, str] | None = None
 
 
-class EBSTagSpecification(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class EBSTagSpecification(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     resource_type: str | None = None
     tags: tuple[Tag, ...] | None = None
     propagate_tags: str | None = None
 
 
-class ECSExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ECSExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service_name: str | None = None
     service_arn: str | None = None
@@ -1856,7 +1856,7 @@ class ECSExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defaults=
     updated_at: float | None = None
 
 
-class ECSManagedResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ECSManagedResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     ingress_paths: tuple[ManagedIngressPath, ...] | None = None
     auto_scaling: ManagedAutoScaling | None = None
     metric_alarms: tuple[ManagedMetricAlarm, ...] | None = None
@@ -1865,12 +1865,12 @@ class ECSManagedResources(Struct, frozen=True, kw_only=True, omit_defaults=True,
     gateway_connections: tuple[GatewayConnection, ...] | None = None
 
 
-class EFSAuthorizationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class EFSAuthorizationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     access_point_id: str | None = None
     iam: str | None = None
 
 
-class EFSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class EFSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     file_system_id: str | None = None
     root_directory: str | None = None
     transit_encryption: str | None = None
@@ -1878,29 +1878,29 @@ class EFSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     authorization_config: EFSAuthorizationConfig | None = None
 
 
-class ElbGatewayResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ElbGatewayResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     load_balancer_arn: str | None = None
     listener_arn: str | None = None
     security_group: str | None = None
     gateway_route_arns: tuple[str, ...] | None = None
 
 
-class EnvironmentFile(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class EnvironmentFile(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     value: str | None = None
     type: str | None = None
 
 
-class EphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class EphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
 
 
-class ExecuteCommandConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExecuteCommandConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     kms_key_id: str | None = None
     logging: str | None = None
     log_configuration: ExecuteCommandLogConfiguration | None = None
 
 
-class ExecuteCommandLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExecuteCommandLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cloud_watch_log_group_name: str | None = None
     cloud_watch_encryption_enabled: bool | None = None
     s3_bucket_name: str | None = None
@@ -1908,7 +1908,7 @@ class ExecuteCommandLogConfiguration(Struct, frozen=True, kw_only=True, omit_def
     s3_key_prefix: str | None = None
 
 
-class ExecuteCommandRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExecuteCommandRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container: str | None = None
     command: str | None = None
@@ -1916,7 +1916,7 @@ class ExecuteCommandRequest(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     task: str | None = None
 
 
-class ExecuteCommandResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExecuteCommandResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster_arn: str | None = None
     container_arn: str | None = None
     container_name: str | None = None
@@ -1925,7 +1925,7 @@ class ExecuteCommandResponse(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     task_arn: str | None = None
 
 
-class ExpressGatewayContainer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayContainer(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     image: str | None = None
     container_port: Int32 | None = None
     aws_logs_configuration: ExpressGatewayServiceAwsLogsConfiguration | None = None
@@ -1935,23 +1935,23 @@ class ExpressGatewayContainer(Struct, frozen=True, kw_only=True, omit_defaults=T
     secrets: tuple[Secret, ...] | None = None
 
 
-class ExpressGatewayRepositoryCredentials(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayRepositoryCredentials(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     credentials_parameter: str | None = None
 
 
-class ExpressGatewayScalingTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayScalingTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min_task_count: Int32 | None = None
     max_task_count: Int32 | None = None
     auto_scaling_metric: str | None = None
     auto_scaling_target_value: Int32 | None = None
 
 
-class ExpressGatewayServiceAwsLogsConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayServiceAwsLogsConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     log_group: str | None = None
     log_stream_prefix: str | None = None
 
 
-class ExpressGatewayServiceConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayServiceConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_revision_arn: str | None = None
     execution_role_arn: str | None = None
     task_role_arn: str | None = None
@@ -1967,39 +1967,39 @@ class ExpressGatewayServiceConfiguration(Struct, frozen=True, kw_only=True, omit
     created_at: float | None = None
 
 
-class ExpressGatewayServiceNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayServiceNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     security_groups: tuple[str, ...] | None = None
     subnets: tuple[str, ...] | None = None
 
 
-class ExpressGatewayServiceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ExpressGatewayServiceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     status_code: str | None = None
     status_reason: str | None = None
 
 
-class FSxWindowsFileServerAuthorizationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class FSxWindowsFileServerAuthorizationConfig(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     credentials_parameter: str | None = None
     domain: str | None = None
 
 
-class FSxWindowsFileServerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class FSxWindowsFileServerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     file_system_id: str | None = None
     root_directory: str | None = None
     authorization_config: FSxWindowsFileServerAuthorizationConfig | None = None
 
 
-class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     reason: str | None = None
     detail: str | None = None
 
 
-class FirelensConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class FirelensConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     options: dict[str, str] | None = None
 
 
-class Gateway(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Gateway(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     name: str | None = None
     status: str | None = None
@@ -2015,21 +2015,21 @@ class Gateway(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     updated_at: float | None = None
 
 
-class GatewayAlbTestTrafficRules(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayAlbTestTrafficRules(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     header: GatewayTestTrafficHeader | None = None
 
 
-class GatewayClusterAssociationSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayClusterAssociationSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     cluster_arn: str | None = None
     status: str | None = None
 
 
-class GatewayConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_shared_alb: HostSharedAlbConfiguration | None = None
 
 
-class GatewayConnection(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnection(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     gateway_route_arn: str | None = None
     port_name: str | None = None
@@ -2039,7 +2039,7 @@ class GatewayConnection(Struct, frozen=True, kw_only=True, omit_defaults=True, r
     resources: GatewayConnectionResources | None = None
 
 
-class GatewayConnectionAlbResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnectionAlbResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     acm_certificate_arn: str | None = None
     load_balancer_arn: str | None = None
     load_balancer_security_group_arns: tuple[str, ...] | None = None
@@ -2050,21 +2050,21 @@ class GatewayConnectionAlbResources(Struct, frozen=True, kw_only=True, omit_defa
     alternate_target_group_arn: str | None = None
 
 
-class GatewayConnectionResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnectionResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_shared_alb: tuple[GatewayConnectionAlbResources, ...] | None = None
 
 
-class GatewayConnector(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnector(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     port_name: str | None = None
     health_check: GatewayConnectorHealthCheck | None = None
     filters: GatewayConnectorFilters | None = None
 
 
-class GatewayConnectorFilters(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnectorFilters(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     access_types: tuple[str, ...] | None = None
 
 
-class GatewayConnectorHealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnectorHealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     health_check_protocol: str | None = None
     health_check_port: Int32 | None = None
     health_check_path: str | None = None
@@ -2075,51 +2075,51 @@ class GatewayConnectorHealthCheck(Struct, frozen=True, kw_only=True, omit_defaul
     matcher: GatewayConnectorHealthCheckMatcher | None = None
 
 
-class GatewayConnectorHealthCheckMatcher(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayConnectorHealthCheckMatcher(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     http_code: str | None = None
     grpc_code: str | None = None
 
 
-class GatewayElbAccessLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayElbAccessLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     destination: GatewayElbAccessLogDestination | None = None
 
 
-class GatewayElbAccessLogDestination(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayElbAccessLogDestination(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     s3: GatewayElbAccessLogS3Destination | None = None
 
 
-class GatewayElbAccessLogS3Destination(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayElbAccessLogS3Destination(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     bucket: str | None = None
     prefix: str | None = None
 
 
-class GatewayElbNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayElbNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     inbound_security_group: str | None = None
     subnets: tuple[str, ...] | None = None
     ip_address_type: str | None = None
 
 
-class GatewayInfrastructureResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayInfrastructureResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_shared_alb: tuple[ElbGatewayResources, ...] | None = None
 
 
-class GatewayOperationError(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayOperationError(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     operation: str | None = None
     code: str | None = None
     message: str | None = None
 
 
-class GatewayResourceFailure(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayResourceFailure(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     errors: tuple[GatewayOperationError, ...] | None = None
 
 
-class GatewayResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     resources: GatewayInfrastructureResources | None = None
 
 
-class GatewayRoute(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayRoute(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_route_arn: str | None = None
     service_arn: str | None = None
     service_container_port_name: str | None = None
@@ -2128,7 +2128,7 @@ class GatewayRoute(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     resources: GatewayRouteResources | None = None
 
 
-class GatewayRouteAlbResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayRouteAlbResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     acm_certificate_arn: str | None = None
     load_balancer_arn: str | None = None
     listener_arn: str | None = None
@@ -2138,16 +2138,16 @@ class GatewayRouteAlbResources(Struct, frozen=True, kw_only=True, omit_defaults=
     service_security_group_arn: str | None = None
 
 
-class GatewayRouteLoadBalancerSecurityGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayRouteLoadBalancerSecurityGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     rule_arns: tuple[str, ...] | None = None
 
 
-class GatewayRouteResources(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayRouteResources(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_shared_alb: tuple[GatewayRouteAlbResources, ...] | None = None
 
 
-class GatewayRouteSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayRouteSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_route_arn: str | None = None
     gateway_arn: str | None = None
     cluster_arn: str | None = None
@@ -2156,29 +2156,29 @@ class GatewayRouteSummary(Struct, frozen=True, kw_only=True, omit_defaults=True,
     status: str | None = None
 
 
-class GatewaySummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewaySummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     name: str | None = None
     status: str | None = None
     created_at: float | None = None
 
 
-class GatewayTestTrafficHeader(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GatewayTestTrafficHeader(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     values: tuple[str, ...] | None = None
 
 
-class GetTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GetTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     tasks: tuple[str, ...] | None = None
 
 
-class GetTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GetTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     protected_tasks: tuple[ProtectedTask, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gpu_id: str | None = None
     sharing_mode: str | None = None
     total_memory_in_mib: Int32 | None = field(default=None, name="totalMemoryInMiB")
@@ -2186,7 +2186,7 @@ class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
     container_count: Int32 | None = None
 
 
-class HealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class HealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     command: tuple[str, ...] | None = None
     interval: Int32 | None = None
     timeout: Int32 | None = None
@@ -2194,12 +2194,12 @@ class HealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     start_period: Int32 | None = None
 
 
-class HostEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class HostEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     hostname: str | None = None
     ip_address: str | None = None
 
 
-class HostSharedAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class HostSharedAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     network_configuration: GatewayElbNetworkConfiguration | None = None
     scheme: str | None = None
     web_acl_arn: str | None = field(default=None, name="webACLArn")
@@ -2211,30 +2211,30 @@ class HostSharedAlbConfiguration(Struct, frozen=True, kw_only=True, omit_default
     test_traffic_rules: GatewayAlbTestTrafficRules | None = None
 
 
-class HostVolumeProperties(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class HostVolumeProperties(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     source_path: str | None = None
 
 
-class InferenceAccelerator(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InferenceAccelerator(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     device_name: str | None = None
     device_type: str | None = None
 
 
-class InferenceAcceleratorOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InferenceAcceleratorOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     device_name: str | None = None
     device_type: str | None = None
 
 
-class InfrastructureOptimization(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InfrastructureOptimization(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     scale_in_after: Int32 | None = None
 
 
-class IngressPathSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class IngressPathSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     access_type: str | None = None
     endpoint: str | None = None
 
 
-class InstanceHealthCheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InstanceHealthCheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2242,7 +2242,7 @@ class InstanceHealthCheckResult(Struct, frozen=True, kw_only=True, omit_defaults
     last_status_change: float | None = None
 
 
-class InstanceLaunchTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InstanceLaunchTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     ec2_instance_profile_arn: str | None = None
     network_configuration: ManagedInstancesNetworkConfiguration | None = None
     storage_configuration: ManagedInstancesStorageConfiguration | None = None
@@ -2256,7 +2256,7 @@ class InstanceLaunchTemplate(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     nitro_enclaves_enabled: bool | None = None
 
 
-class InstanceLaunchTemplateUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InstanceLaunchTemplateUpdate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     ec2_instance_profile_arn: str | None = None
     network_configuration: ManagedInstancesNetworkConfiguration | None = None
     storage_configuration: ManagedInstancesStorageConfiguration | None = None
@@ -2267,7 +2267,7 @@ class InstanceLaunchTemplateUpdate(Struct, frozen=True, kw_only=True, omit_defau
     capacity_reservations: CapacityReservationRequest | None = None
 
 
-class InstanceRequirementsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InstanceRequirementsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     vcpu_count: VCpuCountRangeRequest | None = field(default=None, name="vCpuCount")
     memory_mib: MemoryMiBRequest | None = field(default=None, name="memoryMiB")
     cpu_manufacturers: tuple[str, ...] | None = None
@@ -2294,22 +2294,22 @@ class InstanceRequirementsRequest(Struct, frozen=True, kw_only=True, omit_defaul
     max_spot_price_as_percentage_of_optimal_on_demand_price: Int32 | None = None
 
 
-class KernelCapabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class KernelCapabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     add: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
 
 
-class KeyValuePair(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class KeyValuePair(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
 
 
-class LinearConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class LinearConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     step_percent: float | None = None
     step_bake_time_in_minutes: Int32 | None = None
 
 
-class LinuxParameters(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class LinuxParameters(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capabilities: KernelCapabilities | None = None
     devices: tuple[Device, ...] | None = None
     init_process_enabled: bool | None = None
@@ -2319,7 +2319,7 @@ class LinuxParameters(Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     swappiness: Int32 | None = None
 
 
-class ListAccountSettingsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListAccountSettingsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
     principal_arn: str | None = None
@@ -2328,12 +2328,12 @@ class ListAccountSettingsRequest(Struct, frozen=True, kw_only=True, omit_default
     max_results: Int32 | None = None
 
 
-class ListAccountSettingsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListAccountSettingsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     settings: tuple[Setting, ...] | None = None
     next_token: str | None = None
 
 
-class ListAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     target_type: str | None = None
     attribute_name: str | None = None
@@ -2342,22 +2342,22 @@ class ListAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     max_results: Int32 | None = None
 
 
-class ListAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     attributes: tuple[Attribute, ...] | None = None
     next_token: str | None = None
 
 
-class ListClustersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListClustersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     next_token: str | None = None
     max_results: Int32 | None = None
 
 
-class ListClustersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListClustersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster_arns: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class ListContainerInstancesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListContainerInstancesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     filter: str | None = None
     next_token: str | None = None
@@ -2365,12 +2365,12 @@ class ListContainerInstancesRequest(Struct, frozen=True, kw_only=True, omit_defa
     status: str | None = None
 
 
-class ListContainerInstancesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListContainerInstancesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instance_arns: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class ListDaemonDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListDaemonDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     status: tuple[str, ...] | None = None
     created_at: CreatedAt | None = None
@@ -2378,12 +2378,12 @@ class ListDaemonDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defau
     next_token: str | None = None
 
 
-class ListDaemonDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListDaemonDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     next_token: str | None = None
     daemon_deployments: tuple[DaemonDeploymentSummary, ...] | None = None
 
 
-class ListDaemonTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListDaemonTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     family_prefix: str | None = None
     family: str | None = None
     revision: str | None = None
@@ -2393,24 +2393,24 @@ class ListDaemonTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_d
     max_results: Int32 | None = None
 
 
-class ListDaemonTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListDaemonTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definitions: tuple[DaemonTaskDefinitionSummary, ...] | None = None
     next_token: str | None = None
 
 
-class ListDaemonsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListDaemonsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster_arn: str | None = None
     capacity_provider_arns: tuple[str, ...] | None = None
     max_results: Int32 | None = None
     next_token: str | None = None
 
 
-class ListDaemonsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListDaemonsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_summaries_list: tuple[DaemonSummary, ...] | None = None
     next_token: str | None = None
 
 
-class ListGatewayClusterAssociationsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListGatewayClusterAssociationsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
     cluster: str | None = None
     status: tuple[str, ...] | None = None
@@ -2418,12 +2418,12 @@ class ListGatewayClusterAssociationsRequest(Struct, frozen=True, kw_only=True, o
     next_token: str | None = None
 
 
-class ListGatewayClusterAssociationsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListGatewayClusterAssociationsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_cluster_associations: tuple[GatewayClusterAssociationSummary, ...] | None = None
     next_token: str | None = None
 
 
-class ListGatewayRoutesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListGatewayRoutesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
     cluster: str | None = None
     service: str | None = None
@@ -2433,24 +2433,24 @@ class ListGatewayRoutesRequest(Struct, frozen=True, kw_only=True, omit_defaults=
     next_token: str | None = None
 
 
-class ListGatewayRoutesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListGatewayRoutesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_routes: tuple[GatewayRouteSummary, ...] | None = None
     next_token: str | None = None
 
 
-class ListGatewaysRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListGatewaysRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     names: tuple[str, ...] | None = None
     status: tuple[str, ...] | None = None
     max_results: Int32 | None = None
     next_token: str | None = None
 
 
-class ListGatewaysResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListGatewaysResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateways: tuple[GatewaySummary, ...] | None = None
     next_token: str | None = None
 
 
-class ListServiceDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListServiceDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: str | None = None
     cluster: str | None = None
     status: tuple[str, ...] | None = None
@@ -2459,23 +2459,23 @@ class ListServiceDeploymentsRequest(Struct, frozen=True, kw_only=True, omit_defa
     max_results: Int32 | None = None
 
 
-class ListServiceDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListServiceDeploymentsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployments: tuple[ServiceDeploymentBrief, ...] | None = None
     next_token: str | None = None
 
 
-class ListServicesByNamespaceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListServicesByNamespaceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     namespace: str | None = None
     next_token: str | None = None
     max_results: Int32 | None = None
 
 
-class ListServicesByNamespaceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListServicesByNamespaceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arns: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class ListServicesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListServicesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     next_token: str | None = None
     max_results: Int32 | None = None
@@ -2484,32 +2484,32 @@ class ListServicesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
     resource_management_type: str | None = None
 
 
-class ListServicesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListServicesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arns: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class ListTagsForResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTagsForResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     resource_arn: str | None = None
 
 
-class ListTagsForResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTagsForResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     tags: tuple[Tag, ...] | None = None
 
 
-class ListTaskDefinitionFamiliesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTaskDefinitionFamiliesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     family_prefix: str | None = None
     status: str | None = None
     next_token: str | None = None
     max_results: Int32 | None = None
 
 
-class ListTaskDefinitionFamiliesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTaskDefinitionFamiliesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     families: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class ListTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     family_prefix: str | None = None
     status: str | None = None
     sort: str | None = None
@@ -2517,12 +2517,12 @@ class ListTaskDefinitionsRequest(Struct, frozen=True, kw_only=True, omit_default
     max_results: Int32 | None = None
 
 
-class ListTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTaskDefinitionsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition_arns: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class ListTasksRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTasksRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container_instance: str | None = None
     family: str | None = None
@@ -2535,12 +2535,12 @@ class ListTasksRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, re
     daemon_name: str | None = None
 
 
-class ListTasksResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ListTasksResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_arns: tuple[str, ...] | None = None
     next_token: str | None = None
 
 
-class LoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class LoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     target_group_arn: str | None = None
     load_balancer_name: str | None = None
     container_name: str | None = None
@@ -2548,31 +2548,31 @@ class LoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     advanced_configuration: AdvancedConfiguration | None = None
 
 
-class LogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class LogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     log_driver: str | None = None
     options: dict[str, str] | None = None
     secret_options: tuple[Secret, ...] | None = None
 
 
-class LogDriverVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class LogDriverVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     driver: str | None = None
 
 
-class ManagedAgent(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedAgent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     last_started_at: float | None = None
     name: str | None = None
     reason: str | None = None
     last_status: str | None = None
 
 
-class ManagedAgentStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedAgentStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_name: str | None = None
     managed_agent_name: str | None = None
     status: str | None = None
     reason: str | None = None
 
 
-class ManagedApplicationAutoScalingPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedApplicationAutoScalingPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2582,12 +2582,12 @@ class ManagedApplicationAutoScalingPolicy(Struct, frozen=True, kw_only=True, omi
     metric: str | None = None
 
 
-class ManagedAutoScaling(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedAutoScaling(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     scalable_target: ManagedScalableTarget | None = None
     application_auto_scaling_policies: tuple[ManagedApplicationAutoScalingPolicy, ...] | None = None
 
 
-class ManagedCertificate(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedCertificate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2595,7 +2595,7 @@ class ManagedCertificate(Struct, frozen=True, kw_only=True, omit_defaults=True, 
     domain_name: str | None = None
 
 
-class ManagedIngressPath(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedIngressPath(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     access_type: str | None = None
     endpoint: str | None = None
     load_balancer: ManagedLoadBalancer | None = None
@@ -2606,16 +2606,16 @@ class ManagedIngressPath(Struct, frozen=True, kw_only=True, omit_defaults=True, 
     target_groups: tuple[ManagedTargetGroup, ...] | None = None
 
 
-class ManagedInstancesLocalStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedInstancesLocalStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     use_local_storage: bool | None = None
 
 
-class ManagedInstancesNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedInstancesNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     subnets: tuple[str, ...] | None = None
     security_groups: tuple[str, ...] | None = None
 
 
-class ManagedInstancesProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedInstancesProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     infrastructure_role_arn: str | None = None
     instance_launch_template: InstanceLaunchTemplate | None = None
     propagate_tags: str | None = None
@@ -2623,25 +2623,25 @@ class ManagedInstancesProvider(Struct, frozen=True, kw_only=True, omit_defaults=
     auto_repair_configuration: AutoRepairConfiguration | None = None
 
 
-class ManagedInstancesStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedInstancesStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     storage_size_gib: Int32 | None = field(default=None, name="storageSizeGiB")
 
 
-class ManagedListener(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedListener(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
     updated_at: float | None = None
 
 
-class ManagedListenerRule(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedListenerRule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
     updated_at: float | None = None
 
 
-class ManagedLoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedLoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2651,7 +2651,7 @@ class ManagedLoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True,
     security_group_ids: tuple[str, ...] | None = None
 
 
-class ManagedLogGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedLogGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2659,14 +2659,14 @@ class ManagedLogGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     log_group_name: str | None = None
 
 
-class ManagedMetricAlarm(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedMetricAlarm(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
     updated_at: float | None = None
 
 
-class ManagedScalableTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedScalableTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2675,7 +2675,7 @@ class ManagedScalableTarget(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     max_capacity: Int32 | None = None
 
 
-class ManagedScaling(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedScaling(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     status: str | None = None
     target_capacity: Int32 | None = None
     minimum_scaling_step_size: Int32 | None = None
@@ -2683,19 +2683,19 @@ class ManagedScaling(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     instance_warmup_period: Int32 | None = None
 
 
-class ManagedSecurityGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedSecurityGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
     updated_at: float | None = None
 
 
-class ManagedStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     kms_key_id: str | None = None
     fargate_ephemeral_storage_kms_key_id: str | None = None
 
 
-class ManagedTargetGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ManagedTargetGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
     status_reason: str | None = None
@@ -2705,37 +2705,37 @@ class ManagedTargetGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, 
     port: Int32 | None = None
 
 
-class MemoryGiBPerVCpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class MemoryGiBPerVCpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: float | None = None
     max: float | None = None
 
 
-class MemoryMiBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class MemoryMiBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
 
 
-class MetricConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class MetricConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     metric_names: tuple[str, ...] | None = None
     resolution_seconds: Int32 | None = None
 
 
-class MonitoringConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class MonitoringConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     metric_configurations: tuple[MetricConfiguration, ...] | None = None
 
 
-class MountPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class MountPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     source_volume: str | None = None
     container_path: str | None = None
     read_only: bool | None = None
 
 
-class NetworkBandwidthGbpsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NetworkBandwidthGbpsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: float | None = None
     max: float | None = None
 
 
-class NetworkBinding(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NetworkBinding(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     bind_ip: str | None = field(default=None, name="bindIP")
     container_port: Int32 | None = None
     host_port: Int32 | None = None
@@ -2744,42 +2744,42 @@ class NetworkBinding(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     host_port_range: str | None = None
 
 
-class NetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     awsvpc_configuration: AwsVpcConfiguration | None = None
 
 
-class NetworkInterface(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NetworkInterface(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     attachment_id: str | None = None
     private_ipv4_address: str | None = None
     ipv6_address: str | None = None
 
 
-class NetworkInterfaceCountRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NetworkInterfaceCountRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
 
 
-class NvidiaMpsAllocation(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class NvidiaMpsAllocation(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     memory: Int32 | None = None
     max_compute_percent: Int32 | None = None
 
 
-class PlacementConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PlacementConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     expression: str | None = None
 
 
-class PlacementStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PlacementStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     field: str | None = None
 
 
-class PlatformDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PlatformDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     id: str | None = None
     type: str | None = None
 
 
-class PortMapping(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PortMapping(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_port: Int32 | None = None
     host_port: Int32 | None = None
     protocol: str | None = None
@@ -2788,57 +2788,57 @@ class PortMapping(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     container_port_range: str | None = None
 
 
-class ProtectedTask(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ProtectedTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_arn: str | None = None
     protection_enabled: bool | None = None
     expiration_date: float | None = None
 
 
-class ProxyConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ProxyConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     container_name: str | None = None
     properties: tuple[KeyValuePair, ...] | None = None
 
 
-class PutAccountSettingDefaultRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutAccountSettingDefaultRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
 
 
-class PutAccountSettingDefaultResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutAccountSettingDefaultResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     setting: Setting | None = None
 
 
-class PutAccountSettingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutAccountSettingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
     principal_arn: str | None = None
 
 
-class PutAccountSettingResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutAccountSettingResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     setting: Setting | None = None
 
 
-class PutAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutAttributesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     attributes: tuple[Attribute, ...] | None = None
 
 
-class PutAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutAttributesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     attributes: tuple[Attribute, ...] | None = None
 
 
-class PutClusterCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutClusterCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     capacity_providers: tuple[str, ...] | None = None
     default_capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
 
 
-class PutClusterCapacityProvidersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PutClusterCapacityProvidersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: Cluster | None = None
 
 
-class RegisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     instance_identity_document: str | None = None
     instance_identity_document_signature: str | None = None
@@ -2851,11 +2851,11 @@ class RegisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_d
     client_token: str | None = None
 
 
-class RegisterContainerInstanceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegisterContainerInstanceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instance: ContainerInstance | None = None
 
 
-class RegisterDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegisterDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     family: str | None = None
     task_role_arn: str | None = None
     execution_role_arn: str | None = None
@@ -2868,11 +2868,11 @@ class RegisterDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omi
     ipc_mode: str | None = None
 
 
-class RegisterDaemonTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegisterDaemonTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_task_definition_arn: str | None = None
 
 
-class RegisterTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegisterTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     family: str | None = None
     task_role_arn: str | None = None
     execution_role_arn: str | None = None
@@ -2894,21 +2894,21 @@ class RegisterTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defa
     trusted_execution_configuration: TrustedExecutionConfiguration | None = None
 
 
-class RegisterTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegisterTaskDefinitionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition: TaskDefinition | None = None
     tags: tuple[Tag, ...] | None = None
 
 
-class RepositoryCredentials(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RepositoryCredentials(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     credentials_parameter: str | None = None
 
 
-class ResolvedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ResolvedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     load_balancers: tuple[ServiceRevisionLoadBalancer, ...] | None = None
     vpc_lattice_configurations: tuple[ServiceRevisionVpcLatticeConfiguration, ...] | None = None
 
 
-class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     type: str | None = None
     double_value: float | None = None
@@ -2917,19 +2917,19 @@ class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     string_set_value: tuple[str, ...] | None = None
 
 
-class ResourceRequirement(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ResourceRequirement(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     value: str | None = None
     type: str | None = None
     sharing_strategy: SharingStrategy | None = None
 
 
-class Rollback(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Rollback(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     reason: str | None = None
     started_at: float | None = None
     service_revision_arn: str | None = None
 
 
-class RunTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RunTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
     cluster: str | None = None
     count: Int32 | None = None
@@ -2951,38 +2951,38 @@ class RunTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     volume_configurations: tuple[TaskVolumeConfiguration, ...] | None = None
 
 
-class RunTaskResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RunTaskResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     tasks: tuple[Task, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class RuntimePlatform(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RuntimePlatform(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cpu_architecture: str | None = None
     operating_system_family: str | None = None
 
 
-class RuntimePlatformOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RuntimePlatformOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cpu_architecture: str | None = None
 
 
-class S3FilesVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class S3FilesVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     file_system_arn: str | None = None
     root_directory: str | None = None
     transit_encryption_port: Int32 | None = None
     access_point_arn: str | None = None
 
 
-class Scale(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Scale(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     value: float | None = None
     unit: str | None = None
 
 
-class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Secret(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value_from: str | None = None
 
 
-class Service(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Service(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arn: str | None = None
     service_name: str | None = None
     cluster_arn: str | None = None
@@ -3020,18 +3020,18 @@ class Service(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     resource_management_type: str | None = None
 
 
-class ServiceConnectAccessLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectAccessLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     format: str | None = None
     include_query_parameters: str | None = None
 
 
-class ServiceConnectClientAlias(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectClientAlias(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     port: Int32 | None = None
     dns_name: str | None = None
     test_traffic_rules: ServiceConnectTestTrafficRules | None = None
 
 
-class ServiceConnectConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     enabled: bool | None = None
     namespace: str | None = None
     services: tuple[ServiceConnectService, ...] | None = None
@@ -3040,11 +3040,11 @@ class ServiceConnectConfiguration(Struct, frozen=True, kw_only=True, omit_defaul
     container_configurations: tuple[ServiceConnectContainerConfiguration, ...] | None = None
 
 
-class ServiceConnectContainerConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectContainerConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     log_level: str | None = None
 
 
-class ServiceConnectService(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectService(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     port_name: str | None = None
     discovery_name: str | None = None
     client_aliases: tuple[ServiceConnectClientAlias, ...] | None = None
@@ -3053,42 +3053,42 @@ class ServiceConnectService(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tls: ServiceConnectTlsConfiguration | None = None
 
 
-class ServiceConnectServiceResource(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectServiceResource(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     discovery_name: str | None = None
     discovery_arn: str | None = None
 
 
-class ServiceConnectTestTrafficHeaderMatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectTestTrafficHeaderMatchRules(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     exact: str | None = None
 
 
-class ServiceConnectTestTrafficHeaderRules(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectTestTrafficHeaderRules(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: ServiceConnectTestTrafficHeaderMatchRules | None = None
 
 
-class ServiceConnectTestTrafficRules(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectTestTrafficRules(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     header: ServiceConnectTestTrafficHeaderRules | None = None
 
 
-class ServiceConnectTlsCertificateAuthority(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectTlsCertificateAuthority(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     aws_pca_authority_arn: str | None = None
 
 
-class ServiceConnectTlsConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceConnectTlsConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     issuer_certificate_authority: ServiceConnectTlsCertificateAuthority | None = None
     kms_key: str | None = None
     role_arn: str | None = None
 
 
-class ServiceCurrentRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceCurrentRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     requested_task_count: Int32 | None = None
     running_task_count: Int32 | None = None
     pending_task_count: Int32 | None = None
 
 
-class ServiceDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arn: str | None = None
     service_arn: str | None = None
     cluster_arn: str | None = None
@@ -3109,13 +3109,13 @@ class ServiceDeployment(Struct, frozen=True, kw_only=True, omit_defaults=True, r
     alarms: ServiceDeploymentAlarms | None = None
 
 
-class ServiceDeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceDeploymentAlarms(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     status: str | None = None
     alarm_names: tuple[str, ...] | None = None
     triggered_alarm_names: tuple[str, ...] | None = None
 
 
-class ServiceDeploymentBrief(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceDeploymentBrief(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arn: str | None = None
     service_arn: str | None = None
     cluster_arn: str | None = None
@@ -3127,19 +3127,19 @@ class ServiceDeploymentBrief(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     status_reason: str | None = None
 
 
-class ServiceDeploymentCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceDeploymentCircuitBreaker(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     status: str | None = None
     failure_count: Int32 | None = None
     threshold: Int32 | None = None
 
 
-class ServiceEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     id: str | None = None
     created_at: float | None = None
     message: str | None = None
 
 
-class ServiceManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     encrypted: bool | None = None
     kms_key_id: str | None = None
     volume_type: str | None = None
@@ -3153,14 +3153,14 @@ class ServiceManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, om
     filesystem_type: str | None = None
 
 
-class ServiceRegistry(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceRegistry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     registry_arn: str | None = None
     port: Int32 | None = None
     container_name: str | None = None
     container_port: Int32 | None = None
 
 
-class ServiceRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_revision_arn: str | None = None
     service_arn: str | None = None
     cluster_arn: str | None = None
@@ -3186,16 +3186,16 @@ class ServiceRevision(Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     monitoring: MonitoringConfiguration | None = None
 
 
-class ServiceRevisionLoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceRevisionLoadBalancer(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     target_group_arn: str | None = None
     production_listener_rule: str | None = None
 
 
-class ServiceRevisionOverrides(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceRevisionOverrides(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     runtime_platform: RuntimePlatformOverride | None = None
 
 
-class ServiceRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     requested_task_count: Int32 | None = None
     running_task_count: Int32 | None = None
@@ -3204,34 +3204,34 @@ class ServiceRevisionSummary(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     requested_production_traffic_weight: float | None = None
 
 
-class ServiceRevisionVpcLatticeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceRevisionVpcLatticeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     target_group_arn: str | None = None
     production_listener_rule: str | None = None
 
 
-class ServiceVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ServiceVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     managed_ebs_volume: ServiceManagedEBSVolumeConfiguration | None = field(default=None, name="managedEBSVolume")
 
 
-class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Session(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     session_id: str | None = None
     stream_url: str | None = None
     token_value: str | None = None
 
 
-class Setting(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Setting(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     value: str | None = None
     principal_arn: str | None = None
     type: str | None = None
 
 
-class SharingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SharingStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     nvidia_mps: NvidiaMpsAllocation | None = None
 
 
-class StartTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StartTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container_instances: tuple[str, ...] | None = None
     enable_ecs_managed_tags: bool | None = field(default=None, name="enableECSManagedTags")
@@ -3247,40 +3247,40 @@ class StartTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, re
     volume_configurations: tuple[TaskVolumeConfiguration, ...] | None = None
 
 
-class StartTaskResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StartTaskResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     tasks: tuple[Task, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class StopServiceDeploymentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StopServiceDeploymentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arn: str | None = None
     stop_type: str | None = None
 
 
-class StopServiceDeploymentResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StopServiceDeploymentResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_deployment_arn: str | None = None
 
 
-class StopTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StopTaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     task: str | None = None
     reason: str | None = None
 
 
-class StopTaskResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class StopTaskResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task: Task | None = None
 
 
-class SubmitAttachmentStateChangesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SubmitAttachmentStateChangesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     attachments: tuple[AttachmentStateChange, ...] | None = None
 
 
-class SubmitAttachmentStateChangesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SubmitAttachmentStateChangesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     acknowledgment: str | None = None
 
 
-class SubmitContainerStateChangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SubmitContainerStateChangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     task: str | None = None
     container_name: str | None = None
@@ -3291,11 +3291,11 @@ class SubmitContainerStateChangeRequest(Struct, frozen=True, kw_only=True, omit_
     network_bindings: tuple[NetworkBinding, ...] | None = None
 
 
-class SubmitContainerStateChangeResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SubmitContainerStateChangeResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     acknowledgment: str | None = None
 
 
-class SubmitTaskStateChangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SubmitTaskStateChangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     task: str | None = None
     status: str | None = None
@@ -3308,30 +3308,30 @@ class SubmitTaskStateChangeRequest(Struct, frozen=True, kw_only=True, omit_defau
     execution_stopped_at: float | None = None
 
 
-class SubmitTaskStateChangeResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SubmitTaskStateChangeResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     acknowledgment: str | None = None
 
 
-class SystemControl(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SystemControl(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     namespace: str | None = None
     value: str | None = None
 
 
-class Tag(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Tag(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     key: str | None = None
     value: str | None = None
 
 
-class TagResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TagResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     resource_arn: str | None = None
     tags: tuple[Tag, ...] | None = None
 
 
-class TagResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TagResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     pass
 
 
-class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     attachments: tuple[Attachment, ...] | None = None
     attributes: tuple[Attribute, ...] | None = None
     availability_zone: str | None = None
@@ -3372,7 +3372,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"
     trusted_execution_summary: TrustedExecutionSummary | None = None
 
 
-class TaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_definition_arn: str | None = None
     container_definitions: tuple[ContainerDefinition, ...] | None = None
     family: str | None = None
@@ -3402,17 +3402,17 @@ class TaskDefinition(Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     trusted_execution_configuration: TrustedExecutionConfiguration | None = None
 
 
-class TaskDefinitionPlacementConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskDefinitionPlacementConstraint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     expression: str | None = None
 
 
-class TaskEphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskEphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
     kms_key_id: str | None = None
 
 
-class TaskManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     encrypted: bool | None = None
     kms_key_id: str | None = None
     volume_type: str | None = None
@@ -3427,11 +3427,11 @@ class TaskManagedEBSVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_
     filesystem_type: str | None = None
 
 
-class TaskManagedEBSVolumeTerminationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskManagedEBSVolumeTerminationPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     delete_on_termination: bool | None = None
 
 
-class TaskOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_overrides: tuple[ContainerOverride, ...] | None = None
     cpu: str | None = None
     inference_accelerator_overrides: tuple[InferenceAcceleratorOverride, ...] | None = None
@@ -3441,7 +3441,7 @@ class TaskOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     ephemeral_storage: EphemeralStorage | None = None
 
 
-class TaskSet(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskSet(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     id: str | None = None
     task_set_arn: str | None = None
     service_arn: str | None = None
@@ -3469,109 +3469,109 @@ class TaskSet(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     fargate_ephemeral_storage: DeploymentEphemeralStorage | None = None
 
 
-class TaskVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TaskVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     managed_ebs_volume: TaskManagedEBSVolumeConfiguration | None = field(default=None, name="managedEBSVolume")
 
 
-class ThresholdConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ThresholdConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     type: str | None = None
     value: Int32 | None = None
 
 
-class TimeoutConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TimeoutConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     idle_timeout_seconds: Int32 | None = None
     per_request_timeout_seconds: Int32 | None = None
 
 
-class Tmpfs(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Tmpfs(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_path: str | None = None
     size: Int32 | None = None
     mount_options: tuple[str, ...] | None = None
 
 
-class TotalLocalStorageGBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TotalLocalStorageGBRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: float | None = None
     max: float | None = None
 
 
-class TrustedExecutionConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TrustedExecutionConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     isolation_mode: str | None = None
     attestation_policy: str | None = None
 
 
-class TrustedExecutionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class TrustedExecutionSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     isolation_mode: str | None = None
     attestation_policy_status: str | None = None
 
 
-class Ulimit(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Ulimit(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     soft_limit: Int32 | None = None
     hard_limit: Int32 | None = None
 
 
-class UntagResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UntagResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     resource_arn: str | None = None
     tag_keys: tuple[str, ...] | None = None
 
 
-class UntagResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UntagResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     pass
 
 
-class UpdateCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     cluster: str | None = None
     auto_scaling_group_provider: AutoScalingGroupProviderUpdate | None = None
     managed_instances_provider: UpdateManagedInstancesProviderConfiguration | None = None
 
 
-class UpdateCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider: CapacityProvider | None = None
 
 
-class UpdateClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     settings: tuple[ClusterSetting, ...] | None = None
     configuration: ClusterConfiguration | None = None
     service_connect_defaults: ClusterServiceConnectDefaultsRequest | None = None
 
 
-class UpdateClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: Cluster | None = None
 
 
-class UpdateClusterSettingsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateClusterSettingsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     settings: tuple[ClusterSetting, ...] | None = None
 
 
-class UpdateClusterSettingsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateClusterSettingsResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: Cluster | None = None
 
 
-class UpdateContainerAgentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateContainerAgentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container_instance: str | None = None
 
 
-class UpdateContainerAgentResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateContainerAgentResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instance: ContainerInstance | None = None
 
 
-class UpdateContainerInstancesStateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateContainerInstancesStateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     container_instances: tuple[str, ...] | None = None
     status: str | None = None
 
 
-class UpdateContainerInstancesStateResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateContainerInstancesStateResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_instances: tuple[ContainerInstance, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class UpdateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     daemon_task_definition_arn: str | None = None
     capacity_provider_arns: tuple[str, ...] | None = None
@@ -3582,7 +3582,7 @@ class UpdateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True,
     critical: bool | None = None
 
 
-class UpdateDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     status: str | None = None
     created_at: float | None = None
@@ -3590,7 +3590,7 @@ class UpdateDaemonResponse(Struct, frozen=True, kw_only=True, omit_defaults=True
     deployment_arn: str | None = None
 
 
-class UpdateExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arn: str | None = None
     execution_role_arn: str | None = None
     health_check_path: str | None = None
@@ -3604,11 +3604,11 @@ class UpdateExpressGatewayServiceRequest(Struct, frozen=True, kw_only=True, omit
     task_definition_arn: str | None = None
 
 
-class UpdateExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateExpressGatewayServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: UpdatedExpressGatewayService | None = None
 
 
-class UpdateGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     network_configuration: UpdateGatewayNetworkConfiguration | None = None
     max_alb_count: Int32 | None = None
     web_acl_arn: str | None = field(default=None, name="webACLArn")
@@ -3617,15 +3617,15 @@ class UpdateGatewayAlbConfiguration(Struct, frozen=True, kw_only=True, omit_defa
     test_traffic_rules: GatewayAlbTestTrafficRules | None = None
 
 
-class UpdateGatewayConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateGatewayConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     host_shared_alb: UpdateGatewayAlbConfiguration | None = None
 
 
-class UpdateGatewayNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateGatewayNetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     inbound_security_group: str | None = None
 
 
-class UpdateGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway: str | None = None
     infrastructure_role_arn: str | None = None
     deletion_protection: bool | None = None
@@ -3633,13 +3633,13 @@ class UpdateGatewayRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     propagate_tags: str | None = None
 
 
-class UpdateGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateGatewayResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     gateway_arn: str | None = None
     name: str | None = None
     status: str | None = None
 
 
-class UpdateManagedInstancesProviderConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateManagedInstancesProviderConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     infrastructure_role_arn: str | None = None
     instance_launch_template: InstanceLaunchTemplateUpdate | None = None
     propagate_tags: str | None = None
@@ -3647,17 +3647,17 @@ class UpdateManagedInstancesProviderConfiguration(Struct, frozen=True, kw_only=T
     auto_repair_configuration: AutoRepairConfiguration | None = None
 
 
-class UpdateServicePrimaryTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateServicePrimaryTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
     primary_task_set: str | None = None
 
 
-class UpdateServicePrimaryTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateServicePrimaryTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_set: TaskSet | None = None
 
 
-class UpdateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
     desired_count: Int32 | None = None
@@ -3684,34 +3684,34 @@ class UpdateServiceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     monitoring: MonitoringConfiguration | None = None
 
 
-class UpdateServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service: Service | None = None
 
 
-class UpdateTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     tasks: tuple[str, ...] | None = None
     protection_enabled: bool | None = None
     expires_in_minutes: Int32 | None = None
 
 
-class UpdateTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     protected_tasks: tuple[ProtectedTask, ...] | None = None
     failures: tuple[Failure, ...] | None = None
 
 
-class UpdateTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
     task_set: str | None = None
     scale: Scale | None = None
 
 
-class UpdateTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdateTaskSetResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     task_set: TaskSet | None = None
 
 
-class UpdatedExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class UpdatedExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     service_arn: str | None = None
     cluster: str | None = None
     service_name: str | None = None
@@ -3721,18 +3721,18 @@ class UpdatedExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defau
     updated_at: float | None = None
 
 
-class VCpuCountRangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VCpuCountRangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
 
 
-class VersionInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VersionInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     agent_version: str | None = None
     agent_hash: str | None = None
     docker_version: str | None = None
 
 
-class Volume(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Volume(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     host: HostVolumeProperties | None = None
     docker_volume_configuration: DockerVolumeConfiguration | None = None
@@ -3742,18 +3742,18 @@ class Volume(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="came
     configured_at_launch: bool | None = None
 
 
-class VolumeFrom(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VolumeFrom(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     source_container: str | None = None
     read_only: bool | None = None
 
 
-class VpcLatticeAdvancedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VpcLatticeAdvancedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     alternate_target_group_arn: str | None = None
     production_listener_rule: str | None = None
     test_listener_rule: str | None = None
 
 
-class VpcLatticeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VpcLatticeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     role_arn: str | None = None
     target_group_arn: str | None = None
     port_name: str | None = None

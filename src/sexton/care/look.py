@@ -20,18 +20,18 @@ import msgspec
 
 from sexton.care.memory import recall, remember, state_file
 from sexton.care.probe import CouldNotLook, Looked, Outcome, Probe, Scene, Watcher
-from sexton.care.probes import containers, memcg, units
-from sexton.core.finding import Finding, Severity
+from sexton.care.probes import containers, memcg, unit_turns, units
+from sexton.core.finding import Finding, Severity, merged
 from sexton.host.offload import in_thread
 from sexton.host.proc import Boot, boot
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-PROBES: tuple[Probe, ...] = (memcg.PROBE, units.PROBE, containers.PROBE)
+PROBES: tuple[Probe, ...] = (memcg.PROBE, units.PROBE, containers.PROBE, unit_turns.PROBE)
 
 # What a daemon runs besides; one look has no use for them.
-WATCHERS: tuple[Watcher, ...] = ()
+WATCHERS: tuple[Watcher, ...] = (unit_turns.WATCHER,)
 
 # Each probe ends in milliseconds on a healthy host and bounds itself on a sick one; this is for the one that does not.
 PROBE_DEADLINE = 3.5
@@ -98,7 +98,7 @@ async def look_around(root: Path, docker_host: str, state_dir: Path, probes: tup
         seconds=time.monotonic() - begun,
         boot=this_boot,
         sights=tuple(sights),
-        findings=tuple(sorted(found, key=lambda f: (f.severity is not Severity.CRITICAL, f.fingerprint))),
+        findings=tuple(sorted(merged(found), key=lambda f: (f.severity is not Severity.CRITICAL, f.fingerprint))),
         notes=tuple(note for note in notes if note),
     )
 

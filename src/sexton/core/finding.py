@@ -333,6 +333,24 @@ def name_pattern(name: str) -> str:
     return "*" if _INVENTED.match(name) or not name else _CHANGING.sub("*", name)
 
 
+def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """One finding for each fingerprint: where two probes saw the same trouble, the worse severity, the first one's
+    words and the evidence of both."""
+    by_name: dict[str, Finding] = {}
+    for finding in findings:
+        other = by_name.get(finding.fingerprint)
+        if other is None:
+            by_name[finding.fingerprint] = finding
+            continue
+        told = {item.what for item in other.evidence}
+        by_name[finding.fingerprint] = msgspec.structs.replace(
+            other,
+            severity=Severity.CRITICAL if Severity.CRITICAL in (other.severity, finding.severity) else other.severity,
+            evidence=other.evidence + tuple(item for item in finding.evidence if item.what not in told),
+        )
+    return tuple(by_name.values())
+
+
 def span(seconds: float) -> str:
     """A duration as a person says it."""
     for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):

@@ -19,15 +19,8 @@ import msgspec
 
 from sexton.core.lives import UnitState
 from sexton.host.errors import Absent, Unreadable
-from sexton.host.units import (
-    _MANAGER,
-    _SERVICE,
-    _UNIT,
-    ANSWER_DEADLINE,
-    _connect,
-    _property,
-    _seconds,
-)
+from sexton.host.systemd_bus import MANAGER, MANAGER_PATH, SERVICE, UNIT, connect, get_property
+from sexton.host.units import ANSWER_DEADLINE, seconds
 
 if TYPE_CHECKING:
     from dbus_fast import Message
@@ -82,7 +75,7 @@ class UnitSignals:
                     body=[rule],
                 )
             )
-        await self._ask("/org/freedesktop/systemd1", f"{_MANAGER}.Manager", "Subscribe")
+        await self._ask(MANAGER_PATH, f"{MANAGER}.Manager", "Subscribe")
 
     def close(self) -> None:
         if self._ended is not None:
@@ -92,7 +85,7 @@ class UnitSignals:
     async def _ask(self, path: str, interface: str, member: str) -> None:
         from dbus_fast import Message
 
-        await self._bus.call(Message(destination=_MANAGER, path=path, interface=interface, member=member))
+        await self._bus.call(Message(destination=MANAGER, path=path, interface=interface, member=member))
 
     async def next(self) -> UnitState | None:
         """The next change of a service unit; None once systemd or the bus has hung up. May be cancelled."""
@@ -119,18 +112,18 @@ class UnitSignals:
         if not path.endswith("_2eservice"):
             return False
         interface, changed = message.body[0], message.body[1]
-        if interface == _SERVICE:
+        if interface == SERVICE:
             while len(self._parts) >= PARTS:
                 del self._parts[next(iter(self._parts))]
             part = self._parts.setdefault(path, {})
             part.update({name: changed[name].value for name in ("NRestarts", "Result") if name in changed})
-        elif interface == _UNIT and "ActiveState" in changed:
+        elif interface == UNIT and "ActiveState" in changed:
             self._complete(path, {name: variant.value for name, variant in changed.items()})
         return True
 
     def _complete(self, path: str, unit: dict[str, Any]) -> None:
         service = self._parts.get(path, {})
-        changed_at = _seconds(int(unit.get("StateChangeTimestamp", 0)))
+        changed_at = seconds(int(unit.get("StateChangeTimestamp", 0)))
         state = UnitState(
             unit=unescaped(path.removeprefix(_UNITS)),
             run=bytes(unit.get("InvocationID", b"")).hex(),
@@ -139,7 +132,7 @@ class UnitSignals:
             result=str(service.get("Result", "success")),
             restarts=int(service.get("NRestarts", 0)),
             asked=bool(unit.get("Job", (0, "/"))[0]),
-            began=_seconds(int(unit.get("InactiveExitTimestamp", 0))),
+            began=seconds(int(unit.get("InactiveExitTimestamp", 0))),
             at=changed_at or time.time(),
         )
         try:
@@ -152,18 +145,18 @@ class UnitSignals:
         path = _UNITS + escaped(unit)
 
         async def service(name: str) -> Any:
-            return await _property(self._bus, path, _SERVICE, name)
+            return await get_property(self._bus, path, SERVICE, name)
 
         async def generic(name: str) -> Any:
-            return await _property(self._bus, path, _UNIT, name)
+            return await get_property(self._bus, path, UNIT, name)
 
         with _answered(unit):
             async with asyncio.timeout(ANSWER_DEADLINE):
                 commands = await service("ExecStart")
                 return UnitPlan(
                     restart=str(await service("Restart")),
-                    restart_delay=_seconds(int(await service("RestartUSec"))),
-                    start_limit_interval=_seconds(int(await generic("StartLimitIntervalUSec"))),
+                    restart_delay=seconds(int(await service("RestartUSec"))),
+                    start_limit_interval=seconds(int(await generic("StartLimitIntervalUSec"))),
                     start_limit_burst=int(await generic("StartLimitBurst")),
                     triggered_by=tuple(map(str, await generic("TriggeredBy"))),
                     command=" ".join(" ".join(map(str, command[1])) for command in commands),
@@ -173,13 +166,13 @@ class UnitSignals:
         """When a timer last started its unit; 0 when it never did or nobody knows."""
         with _answered(timer):
             async with asyncio.timeout(ANSWER_DEADLINE):
-                return _seconds(int(await _property(self._bus, _UNITS + escaped(timer), _TIMER, "LastTriggerUSec")))
+                return seconds(int(await get_property(self._bus, _UNITS + escaped(timer), _TIMER, "LastTriggerUSec")))
 
     async def file_of(self, unit: str) -> str:
         """The file the unit is defined in."""
         with _answered(unit):
             async with asyncio.timeout(ANSWER_DEADLINE):
-                return str(await _property(self._bus, _UNITS + escaped(unit), _UNIT, "FragmentPath"))
+                return str(await get_property(self._bus, _UNITS + escaped(unit), UNIT, "FragmentPath"))
 
 
 class _answered:  # noqa: N801 - reads as a sentence at its use
@@ -214,7 +207,7 @@ async def ask_units(root: Path, *, follow: bool = False) -> AsyncIterator[UnitSi
 
     try:
         async with asyncio.timeout(ANSWER_DEADLINE):
-            bus = await _connect(root)
+            bus = await connect(root)
             signals = UnitSignals(bus)
             if follow:
                 await signals.begin()

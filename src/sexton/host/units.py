@@ -113,14 +113,14 @@ async def _details(bus: MessageBus, path: str, name: str, active: str, sub: str,
         restarts=restarts,
         result=str(await service("Result")),
         restart=str(await service("Restart")),
-        restart_delay=_seconds(await service("RestartUSec")),
-        start_limit_interval=_seconds(await get_property(bus, path, UNIT, "StartLimitIntervalUSec")),
+        restart_delay=seconds(await service("RestartUSec")),
+        start_limit_interval=seconds(await get_property(bus, path, UNIT, "StartLimitIntervalUSec")),
         start_limit_burst=int(await get_property(bus, path, UNIT, "StartLimitBurst")),
         exit_status=int(await service("ExecMainStatus")),
-        process_started=_seconds(await service("ExecMainStartTimestamp")),
+        process_started=seconds(await service("ExecMainStartTimestamp")),
         process_runs=int(await service("MainPID")) > 0,
     )
 
 
-def _seconds(microseconds: int) -> float:
+def seconds(microseconds: int) -> float:
     return float("inf") if microseconds == _FOREVER else microseconds / 1e6

@@ -9,6 +9,8 @@ A step that gets no answer is not failed: an engine that restarts must not cost 
 had its effect, so what follows is a look at the container, and then whatever is the next step by that time. After a
 restart of this process a runner begins in the same way, by looking where each container is.
 
+Containers that wait for others are looked at again every few seconds, whatever events may have been lost.
+
     accepted -> (look) -> steps until STOPPED -> drained -> acknowledged -> removed -> forgotten
 """
 
@@ -30,6 +32,7 @@ from sexton.agent.steps.remove import remove
 from sexton.agent.steps.resolve import resolve
 from sexton.agent.steps.start import start
 from sexton.agent.steps.stop import stop
+from sexton.core import ordering
 from sexton.core import task as core
 from sexton.core.names import last_part
 from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownTask, TaskStatus
@@ -124,6 +127,8 @@ class Runner:
         self._waits: dict[tuple[str, type[RuntimeFault]], Iterator[float]] = {}
         self._look_again: set[str] = set()
         self._containers = {one.name or "": one for one in desired.task.containers or ()}
+        self._born: dict[str, float] = {}  # when each container was first started, by the loop's clock
+        self.waits: tuple[ordering.Edge, ...] = ()  # who may not move yet, and for whom
         self._hurry = asyncio.Event()
         self._heard = asyncio.Event()  # the control plane knows of the end
         if known.sent is TaskStatus.STOPPED:
@@ -161,10 +166,15 @@ class Runner:
             elif not self._busy and not finishing:
                 finishing = True
                 self._nursery.start(f"finish-{self.task_id}", self._finish())
-            letter = await self._mail.get()
+            letter = await self._next_letter()
             if isinstance(letter, Finished):
                 return
-            self._apply(letter)
+            if letter is None:
+                for name in {edge.on for edge in self.waits} - set(self._busy):
+                    if self.known.container(name).status in (ContainerStatus.CREATED, ContainerStatus.RUNNING):
+                        self._look(name)
+            else:
+                self._apply(letter)
 
     async def _find_out(self) -> None:
         """See where every container is before anything is done to it."""
@@ -175,12 +185,44 @@ class Runner:
         while self._busy:
             self._apply(await self._mail.get())
 
+    async def _next_letter(self) -> Letter | None:
+        """None when somebody has waited for another container long enough to look whether an event was lost."""
+        if not self.waits:
+            return await self._mail.get()
+        try:
+            async with asyncio.timeout(ordering.LOOK_SECONDS):
+                return await self._mail.get()
+        except TimeoutError:
+            return None
+
     def _move(self) -> None:
-        for move in core.plan(self.desired, self.known):
+        view = self._outlook()
+        while view.ends:  # each may be the reason of another
+            for event in view.ends:
+                self._observe(event)
+            view = self._outlook()
+        self._say_waits(view.waits)
+        for move in view.moves:
             if move.container not in self._busy:
                 if move.step is core.Step.PULL:
                     self._set(core.pulling(self.known, started=self._context.clock()))
                 self._begin(move.container, STEPS[move.step])
+
+    def _outlook(self) -> ordering.Outlook:
+        now, steady = self._context.clock(), asyncio.get_running_loop().time()
+        for one in self.known.containers:
+            if one.started_at and one.name not in self._born:
+                self._born[one.name] = steady - max(0.0, now - one.started_at)
+        ages = {name: steady - born for name, born in self._born.items()}
+        return ordering.outlook(self.desired, self.known, ages, now, upfront=self._context.settings.pull_upfront)
+
+    def _say_waits(self, waits: tuple[ordering.Edge, ...]) -> None:
+        for edge in set(waits) - set(self.waits):
+            log.info(
+                "container waits",
+                extra={"task": self.arn, "container": edge.container, "for": edge.on, "until": str(edge.condition)},
+            )
+        self.waits = waits
 
     def _begin(self, container: str, step: Step) -> None:
         name = f"{step.__name__}-{self.task_id}-{container}"
@@ -262,6 +304,19 @@ class Runner:
             self._begin(container, look)
 
     def _observe(self, event: Event) -> None:
+        verdict = core.restart_verdict(self.desired, self.known, event)
+        policy = self._containers[event.container].restart_policy
+        if policy is not None and policy.enabled and (verdict.again or verdict.why):
+            log.info(
+                "container ended and is started again" if verdict.again else "container ended and stays so",
+                extra={
+                    "task": self.arn,
+                    "container": event.container,
+                    "exit_code": str(event.exit_code),
+                    "restarts": self.known.container(event.container).restarts,
+                    "reason": verdict.why,
+                },
+            )
         known = core.observe(self.desired, self.known, event)
         if event.happened is Happened.PULLED:
             known = core.pulling(known, stopped=event.time)

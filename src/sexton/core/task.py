@@ -9,6 +9,9 @@ Diagram of one container (``docs/flow-of-a-task.md`` is generated from the same 
 
     NONE --resolved--> MANIFEST_PULLED --pulled--> PULLED --created--> CREATED --started--> RUNNING
       any of them --exited | gave_up | vanished--> STOPPED (final)
+
+A container with a restart policy that ends and is to be started again stays RUNNING meanwhile, marked ``restarting``.
+Which of the steps that may be taken have to wait for other containers is said by ``core.ordering``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from enum import StrEnum
 
 import msgspec
 
+from sexton.core import restart
 from sexton.wire import acs_task
 
 # Reasons travel in fields that the service cuts there.
@@ -121,8 +125,17 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     protocol: str
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the engine's health check of a container last said. ``output`` is cut; ``since`` is of the status."""
+
+    status: str = "UNKNOWN"  # or HEALTHY, UNHEALTHY
+    since: float = 0.0
+    exit_code: int | None = None
+    output: str = ""
+
+
 class KnownContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of one container."""
+    """What is known of one container. ``started_at`` is its first start, ``running_since`` its last."""
 
     name: str
     status: ContainerStatus = ContainerStatus.NONE
@@ -135,6 +148,11 @@ class KnownContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     started_at: float = 0.0
     finished_at: float = 0.0
     sent: ContainerStatus = ContainerStatus.NONE  # what the control plane has acknowledged
+    health: Health | None = None
+    running_since: float = 0.0
+    restarting: bool = False  # it ended, and its restart policy wants it back
+    restarts: int = 0
+    stopped_again: bool = False  # somebody started it after its end, and it was stopped once more
 
 
 class KnownTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -188,6 +206,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
     started_at: float = 0.0
     finished_at: float = 0.0
+    health: Health | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +228,9 @@ def plan(desired: DesiredTask, known: KnownTask) -> tuple[Move, ...]:
         return ()
     if not ends(desired, known):
         return tuple(
-            Move(container=one.name, step=FORWARD[one.status]) for one in known.containers if one.status in FORWARD
+            Move(container=one.name, step=Step.START if one.restarting else FORWARD[one.status])
+            for one in known.containers
+            if one.status in FORWARD or one.restarting
         )
     # A created container may have been started by a step that died before it could tell: only the stop step,
     # which looks first, may call it stopped.
@@ -227,11 +248,35 @@ def ends(desired: DesiredTask, known: KnownTask) -> bool:
 
 def observe(desired: DesiredTask, known: KnownTask, event: Event) -> KnownTask:
     """The next known value after one event."""
-    containers = tuple(_advance(one, event) if one.name == event.container else one for one in known.containers)
+    again = restart_verdict(desired, known, event).again
+    policy = _policy(desired, event.container)
+    counted = policy is not None and bool(policy.enabled)
+    containers = tuple(
+        _advance(one, event, again=again, counted=counted) if one.name == event.container else one
+        for one in known.containers
+    )
     known = msgspec.structs.replace(known, containers=containers)
     if event.error and event.fatal and not known.stop and known.status is not TaskStatus.STOPPED:
         known = msgspec.structs.replace(known, stop=True, reason=known.reason or event.error[:REASON_LIMIT])
     return _settle(desired, known, event.time)
+
+
+def restart_verdict(desired: DesiredTask, known: KnownTask, event: Event) -> restart.Verdict:
+    """What a container's restart policy makes of its end; anything but the end of one that ran is none."""
+    one = next((one for one in known.containers if one.name == event.container), None)
+    if one is None or event.happened is not Happened.EXITED or one.status is ContainerStatus.STOPPED:
+        return restart.Verdict(again=False)
+    return restart.decide(
+        _policy(desired, event.container),
+        ending=ends(desired, known),
+        exit_code=event.exit_code,
+        running_since=max(one.running_since, event.started_at),
+        ended_at=event.finished_at or event.time,
+    )
+
+
+def _policy(desired: DesiredTask, container: str) -> acs_task.RestartPolicy | None:
+    return next((one.restart_policy for one in desired.task.containers or () if one.name == container), None)
 
 
 def pulling(known: KnownTask, started: float = 0.0, stopped: float = 0.0) -> KnownTask:
@@ -274,25 +319,47 @@ def unreported(known: KnownTask) -> bool:
     return any(one.status in told and one.status.rank > one.sent.rank for one in known.containers)
 
 
-def _advance(one: KnownContainer, event: Event) -> KnownContainer:
+def _advance(one: KnownContainer, event: Event, *, again: bool, counted: bool) -> KnownContainer:
     status = TRANSITIONS[one.status, event.happened]
     if one.status is ContainerStatus.STOPPED:
         # Final. A better look at the same end may still add what was missing.
         if one.exit_code is None and event.exit_code is not None and not one.reason:
             return msgspec.structs.replace(one, exit_code=event.exit_code)
         return one
-    return msgspec.structs.replace(
+    # Back from its restart, or found running since later than known: the clock may have been set back meanwhile.
+    back = one.restarting and event.happened is Happened.STARTED
+    later = event.started_at > one.running_since
+    one = msgspec.structs.replace(
         one,
-        status=status,
         runtime_id=event.runtime_id or one.runtime_id,  # one that could not be started is made anew
         image_digest=one.image_digest or event.image_digest,
-        exit_code=event.exit_code if event.exit_code is not None else one.exit_code,
-        reason=one.reason or event.error[:REASON_LIMIT],
         bindings=event.bindings if event.bindings is not None else one.bindings,
         created_at=one.created_at or event.created_at,
         started_at=one.started_at or event.started_at,
-        finished_at=event.finished_at or (event.time if status is ContainerStatus.STOPPED else 0.0),
+        running_since=event.started_at if back and event.started_at else max(one.running_since, event.started_at),
+        restarts=one.restarts + (back or (counted and later and one.running_since > 0)),
+        health=_health(one.health, event),
     )
+    if again:
+        # For everybody else it runs on: neither its exit code nor its error is one of the task.
+        return msgspec.structs.replace(one, status=ContainerStatus.RUNNING, restarting=True)
+    return msgspec.structs.replace(
+        one,
+        status=status,
+        exit_code=event.exit_code if event.exit_code is not None else one.exit_code,
+        reason=one.reason or event.error[:REASON_LIMIT],
+        finished_at=event.finished_at or (event.time if status is ContainerStatus.STOPPED else 0.0),
+        restarting=one.restarting and not back and status is ContainerStatus.RUNNING,
+    )
+
+
+def _health(before: Health | None, event: Event) -> Health | None:
+    """The newest word of the health check, with the time since when its status holds."""
+    if event.health is None:
+        return before
+    if before is not None and before.status == event.health.status:
+        return msgspec.structs.replace(event.health, since=before.since)
+    return msgspec.structs.replace(event.health, since=event.time)
 
 
 def _settle(desired: DesiredTask, known: KnownTask, now: float) -> KnownTask:

@@ -36,6 +36,7 @@ from sexton.kit.listener import Listener
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import EngineInfo, Runtime, RuntimeFault
+from sexton.runtime.deadlines import Deadlines
 from sexton.runtime.opening import open_runtime
 from sexton.settings import Settings
 from sexton.store.contract import Durability, Store, StoreError
@@ -202,7 +203,7 @@ class Agent:
 
     def _open_runtime(self) -> Runtime:
         try:
-            return open_runtime(self._options.settings.docker_host)
+            return open_runtime(self._options.settings.docker_host, _deadlines(self._options.settings))
         except ValueError as error:
             raise StandDown(str(error), "Correct DOCKER_HOST and start the agent again") from None
 
@@ -222,6 +223,15 @@ def _endpoint(settings: Settings) -> str:
         return settings.backend
     suffix = "amazonaws.com.cn" if settings.region.startswith("cn-") else "amazonaws.com"
     return f"https://ecs.{settings.region}.{suffix}"
+
+
+def _deadlines(settings: Settings) -> Deadlines:
+    return Deadlines(
+        create=settings.create_timeout,
+        start=settings.start_timeout,
+        pull=settings.pull_timeout,
+        pull_silence=settings.pull_inactivity_timeout,
+    )
 
 
 def _task_cgroups(settings: Settings, info: EngineInfo) -> TaskCgroups | None:

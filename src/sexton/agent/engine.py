@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
@@ -23,13 +23,15 @@ from sexton.core.enginebody import INSTANCE_LABEL, LABEL, engine_name
 from sexton.core.task import ContainerStatus, DesiredTask, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
-from sexton.runtime.contract import ContainerBrief, EventKind, Refused, State, Unavailable
+from sexton.runtime.contract import ContainerBrief, Event, EventKind, Refused, State, Unavailable
 from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
 
 # Events that may mean a change of a container's state; the rest are echoes of our own calls.
-_TELLING = frozenset({EventKind.START, EventKind.DIE, EventKind.DESTROY, EventKind.OOM})
+_TELLING = frozenset({EventKind.START, EventKind.DIE, EventKind.DESTROY, EventKind.OOM, EventKind.HEALTH})
+# Nobody here asks for these: somebody else did it.
+_FOREIGN = frozenset({EventKind.PAUSE, EventKind.UNPAUSE})
 EVENTS_BACKOFF = Backoff(first=0.1, cap=5.0)
 # Comparing costs one call however many containers there are.
 COMPARE_SECONDS = 60.0
@@ -152,8 +154,8 @@ class Engine:
                     await self.compare()
                     delays = EVENTS_BACKOFF.delays()
                     async for event in events:
-                        if event.kind in _TELLING and event.labels.get(INSTANCE_LABEL) == self._instance:
-                            self._notice(event.labels)
+                        if event.labels.get(INSTANCE_LABEL) == self._instance:
+                            self._notice(event)
             except (Unavailable, Refused) as error:
                 if self.answering:
                     log.warning("engine events broke off", extra={"reason": str(error)})
@@ -164,10 +166,18 @@ class Engine:
     def _instance(self) -> str:
         return self._context.identity.instance_arn
 
-    def _notice(self, labels: Mapping[str, str]) -> None:
-        runner = self._runners.get(labels.get(LABEL + "task-arn", ""))
-        if runner is not None:
-            runner.post(Look(labels.get(LABEL + "container-name", "")))
+    def _notice(self, event: Event) -> None:
+        runner = self._runners.get(event.labels.get(LABEL + "task-arn", ""))
+        if runner is None:
+            return
+        container = event.labels.get(LABEL + "container-name", "")
+        if event.kind in _FOREIGN:
+            log.warning(
+                "container was touched by somebody else",
+                extra={"task": runner.arn, "container": container, "what": str(event.kind)},
+            )
+        elif event.kind in _TELLING:
+            runner.post(Look(container, event.time if event.kind is EventKind.START else 0.0))
 
     async def _compare_sometimes(self) -> None:
         while True:
@@ -183,8 +193,10 @@ class Engine:
         there = {(one.labels.get(LABEL + "task-arn"), one.labels.get(LABEL + "container-name")): one for one in listed}
         for runner in self._runners.values():
             for container in runner.known.containers:
-                if differs(container.status, there.get((runner.arn, container.name))):
-                    runner.post(Look(container.name))
+                brief = there.get((runner.arn, container.name))
+                if differs(container.status, brief):
+                    runs = brief is not None and brief.state is State.RUNNING
+                    runner.post(Look(container.name, self._context.clock() if runs else 0.0))
         for one in listed:
             if made_by_us(one) and one.labels.get(LABEL + "task-arn", "") not in self._runners:
                 # An interrupted creation that the engine finished only after its task was forgotten.
@@ -193,12 +205,14 @@ class Engine:
 
 
 def differs(status: ContainerStatus, there: ContainerBrief | None) -> bool:
-    """Whether a container needs a look; one that is not made yet or already over needs none."""
+    """Whether a container needs a look; one that is not made yet, or is over and does not run, needs none."""
     match status:
         case ContainerStatus.CREATED:
             return there is None or there.state is not State.CREATED
         case ContainerStatus.RUNNING:
             return there is None or there.state is not State.RUNNING
+        case ContainerStatus.STOPPED:
+            return there is not None and there.state is State.RUNNING
         case _:
             return False
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sexton.core import enginebody
+from sexton.core import enginebody, gpus, ordering, portmap
 from sexton.core.enginebody import BadPayload
 from sexton.wire import acs_task
 from sexton.wire.errors import UNREADABLE, WireError
@@ -99,6 +99,12 @@ def wrong_with(task: acs_task.Task) -> str:
         return UNREADABLE_TASK + "a container has no image"
     if (task.network_mode or "") not in _MODES:
         return f"ResourceInitializationError: network mode {task.network_mode} is not served by this agent yet"
+    if not ordering.resolvable(task):
+        return f"TaskDependencyError: Task dependencies cannot be resolved, taskArn: {task.arn}"
+    if "task" in (task.pid_mode, task.ipc_mode):
+        return "ResourceInitializationError: pidMode and ipcMode task are not served by this agent yet"
+    if text := gpus.problem(task):
+        return f"ResourceInitializationError: resource cannot be initialized for task {task.arn}: {text}"
     return _unserved(task) or _unbuildable(task)
 
 
@@ -106,13 +112,9 @@ def _unserved(task: acs_task.Task) -> str:
     """What a task asks for beyond what this agent advertises; it can only arrive here by mistake."""
     for container in task.containers or ():
         asked = {
-            "dependsOn": container.depends_on,
-            "links": container.links,
-            "volumesFrom": container.volumes_from,
             "secrets": container.secrets,
             "environmentFiles": container.environment_files,
             "registryAuthentication": container.registry_authentication,
-            "restartPolicy": container.restart_policy and container.restart_policy.enabled,
             "firelensConfiguration": container.firelens_configuration,
         }
         for what, value in asked.items():
@@ -127,9 +129,9 @@ def _unbuildable(task: acs_task.Task) -> str:
     """Problems that would show when the containers are created; found before anything is started."""
     for container in task.containers or ():
         try:
-            enginebody.wanted_ports(task, container)
+            portmap.check(task, container)
             enginebody.create_body(task, container, labels={}, bindings=(), cgroup_parent="")
-        except BadPayload as error:
+        except (BadPayload, portmap.BadMapping) as error:
             return str(error)
         except Exception as error:
             # The edge of one task: what nobody thought of costs this task, not the agent and all others.

@@ -27,14 +27,22 @@ class PortAllocator:
         self._reserved = reserved
         self._next = self._first
 
-    def take(self, protocol: str) -> int:
-        """A port that nobody listens on now."""
-        for _ in range(self._last - self._first + 1):
+    def take(self, protocol: str, count: int = 1) -> int:
+        """The first of ``count`` ports in a row that nobody listens on now."""
+        size = self._last - self._first + 1
+        run = tried = 0
+        while tried < size + count:
+            if self._next > self._last:
+                self._next, run = self._first, 0  # a row does not go round the end
             port = self._next
-            self._next = self._first if port >= self._last else port + 1
-            if port not in self._reserved and _free(port, protocol):
-                return port
-        raise NoPort("a host port is unavailable")
+            self._next += 1
+            tried += 1
+            run = run + 1 if port not in self._reserved and _free(port, protocol) else 0
+            if run == count:
+                return port - count + 1
+        if count == 1:
+            raise NoPort("a host port is unavailable")
+        raise NoPort(f"{count} contiguous host ports are unavailable")
 
 
 def _kernel_range(path: str) -> tuple[int, int]:

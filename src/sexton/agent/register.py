@@ -35,18 +35,22 @@ _E = "ecs.capability."
 _LAST_NAMED = (1, 32)
 _UNNAMED = frozenset({(1, 26), (1, 27), (1, 31)})
 
+# What every host does, whatever its engine is.
+_ALWAYS = ("full-sync", "container-ordering", "container-restart-policy", "network.container-port-range")
+
 # A control plane that is starting up is worth a short wait, one that stays away a long one.
 REGISTER_BACKOFF = Backoff(first=0.2, cap=60.0)
 
 
 def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> tuple[ecs.Attribute, ...]:
     """What this host advertises."""
-    offered = [_E + "full-sync"]
+    offered = [_E + word for word in _ALWAYS]
+    if not settings.disable_health_checks and any(_version(one) >= (1, 24) for one in engine.api_versions):
+        offered.append(_E + "container-health-check")
     if not settings.disable_privileged:
         offered.append(_C + "privileged-container")
     for version in engine.api_versions:
-        major, _, minor = version.partition(".")
-        number = (int(major), int(minor))
+        number = _version(version)
         if (1, 17) <= number <= _LAST_NAMED and number not in _UNNAMED:
             offered.append(f"{_C}docker-remote-api.{version}")
     offered += [
@@ -65,6 +69,11 @@ def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> 
     return tuple(ecs.Attribute(name=name) for name in offered) + tuple(
         ecs.Attribute(name=name, value=value) for name, value in facts.items()
     )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
 
 
 def resources(settings: Settings, memory_mib: int) -> tuple[ecs.Resource, ...]:

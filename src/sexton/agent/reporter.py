@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sexton.cloud.client import EcsClient
 from sexton.cloud.transient import RetryPolicy, retrying
 from sexton.core.names import last_part
-from sexton.core.task import ContainerStatus, KnownContainer, KnownTask, TaskStatus
+from sexton.core.task import Binding, ContainerStatus, KnownContainer, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.wire import ecs
@@ -124,14 +124,19 @@ def _container(one: KnownContainer) -> ecs.ContainerStateChange:
         exit_code=one.exit_code,
         reason=one.reason or None,
         status=str(one.status),
-        network_bindings=tuple(
-            ecs.NetworkBinding(
-                bind_ip=binding.bind_ip,
-                container_port=binding.container_port,
-                host_port=binding.host_port,
-                protocol=binding.protocol,
-            )
-            for binding in one.bindings
+        network_bindings=tuple(_binding(binding) for binding in one.bindings) or None,
+    )
+
+
+def _binding(one: Binding) -> ecs.NetworkBinding:
+    if not one.span:
+        return ecs.NetworkBinding(
+            bind_ip=one.bind_ip, container_port=one.container_port, host_port=one.host_port, protocol=one.protocol
         )
-        or None,
+    more = one.span - 1
+    return ecs.NetworkBinding(
+        bind_ip=one.bind_ip,
+        container_port_range=f"{one.container_port}-{one.container_port + more}",
+        host_port_range=f"{one.host_port}-{one.host_port + more}",
+        protocol=one.protocol,
     )

@@ -76,9 +76,10 @@ class Acknowledged(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A container may have changed: see where it is."""
+    """A container may have changed: see where it is. ``started`` is when it was last said to run."""
 
     container: str
+    started: float = 0.0
 
 
 class StepDone(NamedTuple):
@@ -274,7 +275,8 @@ class Runner:
                 if container in self._look_again:
                     self._look_again.discard(container)
                     self._look(container)
-            case Look(container):
+            case Look(container, started):
+                self._stop_again(container, started)
                 self._look(container)
             case Wish(reason):
                 self.want(msgspec.structs.replace(self.desired, stopped=True))
@@ -302,6 +304,17 @@ class Runner:
             self._look_again.add(container)  # what is under way may have begun before the change
         else:
             self._begin(container, look)
+
+    def _stop_again(self, container: str, started: float) -> None:
+        """One that was over and runs is stopped once; whoever starts it a second time after that means it."""
+        if container not in self._containers or container in self._busy:
+            return
+        one = self.known.container(container)
+        if one.status is not ContainerStatus.STOPPED or one.stopped_again or started <= one.finished_at:
+            return
+        log.warning("container runs after its end and is stopped", extra={"task": self.arn, "container": container})
+        self._set(self.known.change(container, stopped_again=True))
+        self._begin(container, stop)
 
     def _observe(self, event: Event) -> None:
         verdict = core.restart_verdict(self.desired, self.known, event)

@@ -59,7 +59,7 @@ def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest)
             yield _C + "task-iam-role-network-host"
     if definition.cpu or definition.memory:
         yield _E + "task-cpu-mem-limit"
-    if definition.pid_mode or definition.ipc_mode:
+    if "task" in (definition.pid_mode, definition.ipc_mode):  # the host's own namespaces need nothing special
         yield _E + "pid-ipc-namespace-sharing"
     if definition.proxy_configuration:
         yield _E + "aws-appmesh"

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sexton.core import gpus, ordering, portmap
 from sexton.core.render import MIB
 from sexton.core.task import Binding
 from sexton.wire import acs_task
@@ -63,12 +64,15 @@ def create_body(
     labels: Mapping[str, str],
     bindings: tuple[Binding, ...],
     cgroup_parent: str,
+    nvidia_runtime: str = "nvidia",
 ) -> dict[str, Any]:
     """The engine's create request."""
+    environment = (container.environment or {}) | gpus.environment(task, container)
     body: dict[str, Any] = {
         "Image": container.image,
-        "Env": [f"{name}={value}" for name, value in (container.environment or {}).items()],
-        "HostConfig": _host_config(task, container, bindings, cgroup_parent),
+        "Env": [f"{name}={value}" for name, value in environment.items()],
+        "HostConfig": _host_config(task, container, bindings, cgroup_parent)
+        | gpus.host_config(task, container, environment, nvidia_runtime),
     }
     command = _command(container)
     if command:
@@ -76,7 +80,7 @@ def create_body(
     if container.entry_point:
         body["Entrypoint"] = list(container.entry_point)
     if bindings:
-        body["ExposedPorts"] = {f"{one.container_port}/{one.protocol}": {} for one in bindings}
+        body["ExposedPorts"] = {f"{port}/{protocol}": {} for port, _, protocol in portmap.each(bindings)}
     given = container.docker_config or acs_task.DockerConfig()
     _lay_over(body, _object(given.config, "DockerClientConfigError", container))
     for part in ("HostConfig", "Labels"):
@@ -102,8 +106,8 @@ def _host_config(
     task: acs_task.Task, container: acs_task.Container, bindings: tuple[Binding, ...], cgroup_parent: str
 ) -> dict[str, Any]:
     ports: dict[str, list[dict[str, str]]] = {}
-    for one in bindings:
-        ports.setdefault(f"{one.container_port}/{one.protocol}", []).append({"HostPort": str(one.host_port)})
+    for port, host_port, protocol in portmap.each(bindings):
+        ports.setdefault(f"{port}/{protocol}", []).append({"HostPort": str(host_port)})
     config: dict[str, Any] = {
         "NetworkMode": task.network_mode or "bridge",
         "CpuShares": min(max(container.cpu or 0, LEAST_SHARES), MOST_SHARES),
@@ -114,6 +118,18 @@ def _host_config(
         config["Memory"] = max(container.memory * MIB, LEAST_MEMORY)
     if cgroup_parent:
         config["CgroupParent"] = cgroup_parent
+    if container.links:
+        parts = [ordering.link_parts(link) for link in container.links]
+        config["Links"] = [f"{engine_name(task, target)}:{alias}" for target, alias in parts]
+    if container.volumes_from:
+        config["VolumesFrom"] = [
+            engine_name(task, one.source_container or "") + (":ro" if one.read_only else "")
+            for one in container.volumes_from
+        ]
+    if task.pid_mode == "host":
+        config["PidMode"] = "host"
+    if task.ipc_mode in ("host", "none"):
+        config["IpcMode"] = task.ipc_mode
     return config
 
 
@@ -161,33 +177,3 @@ def _lay_over(base: dict[str, Any], more: Mapping[str, Any]) -> None:
             _lay_over(present, value)
         else:
             base[key] = value
-
-
-def wanted_ports(task: acs_task.Task, container: acs_task.Container) -> tuple[acs_task.PortMapping, ...]:
-    """The mappings that the engine must publish; in other modes than bridge there are none."""
-    if (task.network_mode or "bridge") != "bridge":
-        return ()
-    for mapping in container.port_mappings or ():
-        if mapping.container_port_range:
-            raise BadPayload(
-                f"HostConfigError: container {container.name} asks for a port range, which is not served yet"
-            )
-        if mapping.protocol not in (None, "tcp", "udp"):
-            raise BadPayload(f"UnrecognizedTransportProtocol: {mapping.protocol}")
-    return container.port_mappings or ()
-
-
-def host_bindings(task: acs_task.Task, container: acs_task.Container) -> tuple[Binding, ...]:
-    """What a container in host mode is reachable at: its own ports."""
-    if task.network_mode != "host":
-        return ()
-    return tuple(
-        Binding(
-            container_port=mapping.container_port,
-            host_port=mapping.container_port,
-            bind_ip="0.0.0.0",  # noqa: S104 - reported, not listened on
-            protocol=mapping.protocol or "tcp",
-        )
-        for mapping in container.port_mappings or ()
-        if mapping.container_port
-    )

@@ -117,12 +117,13 @@ TRANSITIONS: dict[tuple[ContainerStatus, Happened], ContainerStatus] = {
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A port of a container as it is reachable on the host."""
+    """A port of a container as it is reachable on the host; with ``span`` so many of them, from the given ones on."""
 
     container_port: int
     host_port: int
     bind_ip: str
     protocol: str
+    span: int = 0
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,6 +178,13 @@ class KnownTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if one.name == name:
                 return one
         raise KeyError(name)
+
+    def change(self, name: str, **fields: object) -> KnownTask:
+        """The same with these fields of one container."""
+        containers = tuple(
+            msgspec.structs.replace(one, **fields) if one.name == name else one for one in self.containers
+        )
+        return msgspec.structs.replace(self, containers=containers)
 
 
 class DesiredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -96,6 +96,8 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     oom_killed: bool = False
     health: str = ""  # "", "starting", "healthy", "unhealthy"
+    health_exit_code: int | None = None  # of the check that ran last
+    health_output: str = ""
     created_at: float = 0.0
     started_at: float = 0.0
     finished_at: float = 0.0
@@ -123,6 +125,8 @@ class EventKind(StrEnum):
     DESTROY = "destroy"
     OOM = "oom"
     HEALTH = "health"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

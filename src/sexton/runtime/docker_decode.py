@@ -55,8 +55,14 @@ class CreateReply(_Docker, frozen=True):
     id: str
 
 
+class _Check(_Docker, frozen=True):
+    exit_code: int = 0
+    output: str = ""
+
+
 class _Health(_Docker, frozen=True):
     status: str = ""
+    log: tuple[_Check, ...] | None = None
 
 
 class _State(_Docker, frozen=True):
@@ -164,6 +170,8 @@ _KINDS = {
     "destroy": EventKind.DESTROY,
     "oom": EventKind.OOM,
     "health_status": EventKind.HEALTH,
+    "pause": EventKind.PAUSE,
+    "unpause": EventKind.UNPAUSE,
 }
 
 EVENT_ACTIONS = tuple(_KINDS)
@@ -198,6 +206,7 @@ def engine_info(engine: VersionReply, info: InfoReply, versions: tuple[str, ...]
 def container_info(reply: InspectReply) -> ContainerInfo:
     state = reply.state
     started, finished = seconds(state.started_at), seconds(state.finished_at)
+    checks = (state.health.log if state.health else None) or ()
     return ContainerInfo(
         id=reply.id,
         name=reply.name.removeprefix("/"),
@@ -210,6 +219,8 @@ def container_info(reply: InspectReply) -> ContainerInfo:
         error=state.error,
         oom_killed=state.oom_killed,
         health="" if state.health is None or state.health.status == "none" else state.health.status,
+        health_exit_code=checks[-1].exit_code if checks else None,
+        health_output=checks[-1].output if checks else "",
         created_at=seconds(reply.created),
         started_at=started,
         finished_at=finished,

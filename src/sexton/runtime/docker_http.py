@@ -186,7 +186,10 @@ class EngineHttp:
             yield piece
 
     async def _negotiate(self) -> Agreement:
-        answer = await self._exchange("GET", "/version", self._deadlines.version)
+        try:
+            answer = await self._exchange("GET", "/version", self._deadlines.version)
+        except TimedOut as error:  # of this question: the call it was asked for has not been made
+            raise Unavailable(str(error)) from None
         if answer.status != 200:
             raise docker_faults.fault(*answer)
         engine = decode(version_reply, answer.body)

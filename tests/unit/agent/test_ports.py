@@ -57,3 +57,14 @@ def test_kernels_own_range_is_the_default(tmp_path: Path) -> None:
     ports = PortAllocator(None, NONE, str(file))
     assert {ports.take("tcp") for _ in range(4)} == {23100, 23101}
     assert FALLBACK[0] <= PortAllocator(None, NONE, str(tmp_path / "none")).take("tcp") <= FALLBACK[1]
+
+
+def test_rows_of_ports_hold_only_free_ones_and_do_not_go_round_the_end() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 23102))
+        taken.listen()
+        ports = allocator((23100, 23107), frozenset({23104}))
+        assert ports.take("tcp", 3) == 23105
+        assert ports.take("tcp", 2) == 23100
+        with pytest.raises(NoPort, match="4 contiguous host ports are unavailable"):
+            ports.take("tcp", 4)

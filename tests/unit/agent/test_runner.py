@@ -9,7 +9,7 @@ import pytest
 
 from sexton.core.task import ContainerStatus, TaskStatus
 from sexton.host.taskcgroup import Remains
-from sexton.runtime.contract import Refused, State, Unavailable
+from sexton.runtime.contract import Refused, State, TimedOut, Unavailable
 from sexton.runtime.fake import Behaviour, FakeRuntime
 from unit.agent.rig import IMAGE, Host, arn, container, exits, now, settle, task, until
 
@@ -342,17 +342,68 @@ async def test_cgroup_that_is_busy_is_tried_again_and_never_for_ever() -> None:
         assert host.cgroups.killed == [(f"{1:032x}", "")]  # what the engine lost sight of
 
 
-async def test_engine_that_cannot_stop_a_container_is_not_asked_in_a_tight_loop() -> None:
+async def test_engine_that_cannot_stop_a_container_is_asked_five_times() -> None:
     async with Host() as host:
         await host.engine.take([task()], 1)
         await host.until_running()
         host.runtime.fail("stop", Refused("did not receive an exit event", 500), 1000)
         host.engine.stop([arn()], "")
+        end = await host.until_stopped()
+        assert host.runtime.count("stop") == 5
+        (one,) = end.containers or ()
+        assert (one.exit_code, one.reason) == (None, "CannotStopContainerError: did not receive an exit event")
+        await host.until_gone()
+
+
+async def test_container_that_is_slow_to_stop_is_not_over_while_the_engine_is_away() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.fail("stop", TimedOut("no answer", 150.0), 3)
+        host.engine.stop([arn()], "")
+        await settle(0.5)
+        host.runtime.down()
         await settle(3600.0)
-        assert host.status() is not TaskStatus.STOPPED  # it still runs: saying otherwise would be a lie
-        assert 10 < host.runtime.count("stop") < 100
-        host.runtime._failures.clear()
+        assert host.status() is TaskStatus.RUNNING
+        host.runtime.up()
+        end = await host.until_stopped()
+    assert end.containers is not None and end.containers[0].exit_code == 143
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("create", "DockerTimeoutError: Could not transition to created; timed out after waiting 4m0s"),
+        ("start", "DockerTimeoutError: Could not transition to started; timed out after waiting 4m0s"),
+    ],
+)
+async def test_step_that_takes_too_long_ends_the_container(method: str, reason: str) -> None:
+    """Its effect may still come: what is made or started then is ended and removed all the same."""
+    async with Host() as host:
+        host.runtime.fail(method, TimedOut("no answer", 240.0), after=True)
+        await host.engine.take([task()], 1)
+        end = await host.until_stopped()
+        await host.until_gone()
+    (one,) = end.containers or ()
+    assert one.reason == reason
+
+
+async def test_container_that_somebody_starts_after_its_end_is_stopped_once() -> None:
+    async with Host(engine(behave=lambda body: Behaviour()), cleanup_wait=3600.0) as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.runtime.exit(host.only().id, 0)
         await host.until_stopped()
+        await settle()
+        assert host.runtime.count("stop") == 0
+        await host.runtime.start(host.only().id)
+        await until(lambda: host.only().state is State.EXITED)
+        await settle()
+        assert host.runtime.count("stop") == 1
+        await host.runtime.start(host.only().id)
+        await settle(300.0)
+        assert host.only().state is State.RUNNING  # whoever insists is left alone until the task is removed
+    assert host.desk.told() == ["RUNNING", "STOPPED"]
 
 
 async def test_dynamic_ports_are_reported() -> None:

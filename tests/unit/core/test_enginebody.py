@@ -118,32 +118,64 @@ def test_a_log_keeps_the_buffer_it_was_given():
     assert body(container("{}", text))["HostConfig"]["LogConfig"]["Config"]["max-buffer-size"] == "1m"
 
 
-def mapped(**fields):
-    return container(port_mappings=(acs_task.PortMapping(**fields),))
-
-
-@pytest.mark.parametrize("mode, published", [(None, 1), ("bridge", 1), ("host", 0), ("none", 0)])
-def test_only_a_bridge_publishes_ports(mode, published):
-    assert len(enginebody.wanted_ports(task(network_mode=mode), mapped(container_port=80))) == published
-
-
-def test_in_host_mode_a_container_is_reached_at_its_own_ports():
-    assert enginebody.host_bindings(task(network_mode="host"), mapped(container_port=80, protocol="udp")) == (
-        Binding(container_port=80, host_port=80, bind_ip="0.0.0.0", protocol="udp"),
+def test_links_and_volumes_of_others_name_the_engines_containers():
+    other = enginebody.engine_name(task(), "db")
+    one = container(
+        links=("db:store", "db"),
+        volumes_from=(
+            acs_task.VolumeFrom(source_container="db"),
+            acs_task.VolumeFrom(source_container="db", read_only=True),
+        ),
     )
-    assert enginebody.host_bindings(task(network_mode="bridge"), mapped(container_port=80)) == ()
+
+    config = body(one)["HostConfig"]
+
+    assert config["Links"] == [f"{other}:store", f"{other}:db"]
+    assert config["VolumesFrom"] == [other, f"{other}:ro"]
+
+
+def test_a_range_is_published_port_by_port():
+    made = body(
+        container(),
+        bindings=(Binding(container_port=80, host_port=9000, bind_ip="0.0.0.0", protocol="udp", span=2),),
+    )
+
+    assert set(made["ExposedPorts"]) == {"80/udp", "81/udp"}
+    assert made["HostConfig"]["PortBindings"] == {"80/udp": [{"HostPort": "9000"}], "81/udp": [{"HostPort": "9001"}]}
 
 
 @pytest.mark.parametrize(
-    "fields, error",
+    "fields, said",
     [
-        ({"container_port_range": "1-2"}, "HostConfigError"),
-        ({"container_port": 1, "protocol": "sctp"}, "UnrecognizedTransportProtocol"),
+        ({"pid_mode": "host"}, {"PidMode": "host"}),
+        ({"ipc_mode": "host"}, {"IpcMode": "host"}),
+        ({"ipc_mode": "none"}, {"IpcMode": "none"}),
     ],
 )
-def test_ports_that_cannot_be_published(fields, error):
-    with pytest.raises(BadPayload, match=error):
-        enginebody.wanted_ports(task(), mapped(**fields))
+def test_namespaces_of_the_host(fields, said):
+    config = body(container(), task(**fields))["HostConfig"]
+
+    assert {name: config[name] for name in said} == said
+
+
+def with_gpu(**fields):
+    gpus = tuple(acs_task.Association(name=name, type="gpu", containers=("app",)) for name in ("GPU-1", "GPU-2"))
+    return task(associations=gpus, **fields)
+
+
+def test_gpus_come_by_the_vendors_runtime():
+    made = body(container(), with_gpu(), nvidia_runtime="nv")
+
+    assert made["Env"] == ["NVIDIA_VISIBLE_DEVICES=GPU-1,GPU-2"]
+    assert made["HostConfig"]["Runtime"] == "nv"
+    assert "Runtime" not in body(container(name="side"), with_gpu())["HostConfig"]
+
+
+def test_gpus_outside_of_ec2_come_as_devices():
+    made = body(container(), with_gpu(launch_type="EXTERNAL"))
+
+    assert made["HostConfig"]["DeviceRequests"] == [{"DeviceIDs": ["GPU-1", "GPU-2"], "Capabilities": [["gpu"]]}]
+    assert "Runtime" not in made["HostConfig"]
 
 
 _json = st.recursive(

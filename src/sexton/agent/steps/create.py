@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from sexton.agent.ports import NoPort
 from sexton.agent.steps.context import StepContext
-from sexton.core import enginebody
+from sexton.core import enginebody, portmap, reasons
 from sexton.core.enginebody import INSTANCE_LABEL, LABEL, BadPayload
 from sexton.core.resources import CPU_PER_CORE
-from sexton.core.task import Binding, DesiredTask, Event, Happened, KnownContainer
+from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
 from sexton.host.taskcgroup import Limits
-from sexton.runtime.contract import Conflict, ContainerInfo, Refused
+from sexton.runtime.contract import Conflict, ContainerInfo, Refused, TimedOut
 from sexton.wire import acs_task
 
 MIB = 1024 * 1024
@@ -26,10 +26,17 @@ async def create(
     name = enginebody.engine_name(task, known.name)
     labels = enginebody.labels(task, known.name, context.identity.cluster, context.identity.instance_arn)
     try:
-        bindings = _publish(context, task, container)
+        bindings = portmap.choose(task, container, context.ports.take)
         parent = _cgroup(context, task)
-        body = enginebody.create_body(task, container, labels=labels, bindings=bindings, cgroup_parent=parent)
-    except BadPayload as error:
+        body = enginebody.create_body(
+            task,
+            container,
+            labels=labels,
+            bindings=bindings,
+            cgroup_parent=parent,
+            nvidia_runtime=context.settings.nvidia_runtime,
+        )
+    except (BadPayload, portmap.BadMapping) as error:
         return _failed(context, known, str(error))
     except NoPort as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
@@ -43,6 +50,8 @@ async def create(
             return _failed(context, known, f"CannotCreateContainerError: the name {name} is taken by another container")
         runtime_id = info.id
         bindings = ()  # not those chosen just now; the engine tells the others once it runs
+    except TimedOut as error:  # what it still makes is found by its name when the task is cleaned up
+        return _failed(context, known, reasons.timed_out(reasons.CREATED, error.after))
     except Refused as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
     return Event(
@@ -50,20 +59,8 @@ async def create(
         happened=Happened.CREATED,
         time=context.clock(),
         runtime_id=runtime_id,
-        bindings=bindings or enginebody.host_bindings(task, container),
+        bindings=bindings or portmap.on_host(task, container),
         created_at=context.clock(),
-    )
-
-
-def _publish(context: StepContext, task: acs_task.Task, container: acs_task.Container) -> tuple[Binding, ...]:
-    return tuple(
-        Binding(
-            container_port=mapping.container_port or 0,
-            host_port=mapping.host_port or context.ports.take(mapping.protocol or "tcp"),
-            bind_ip="0.0.0.0",  # noqa: S104 - what the engine publishes on, as the API reports it
-            protocol=mapping.protocol or "tcp",
-        )
-        for mapping in enginebody.wanted_ports(task, container)
     )
 
 

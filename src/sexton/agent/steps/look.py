@@ -9,10 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from sexton.agent.steps.context import StepContext
-from sexton.core import enginebody
-from sexton.core.task import Binding, ContainerStatus, DesiredTask, Event, Happened, KnownContainer
+from sexton.core import enginebody, portmap
+from sexton.core.task import Binding, ContainerStatus, DesiredTask, Event, Happened, Health, KnownContainer
 from sexton.runtime.contract import ContainerInfo, NotFound, State
 from sexton.wire import acs_task
+
+# As much as is kept of what a health check said.
+HEALTH_OUTPUT = 1024
 
 
 async def look(
@@ -29,17 +32,14 @@ async def look(
         return seen
     # Whoever created it died before it could say which ports it gave; the engine knows.
     return msgspec.structs.replace(
-        seen, bindings=bindings_of(info) or enginebody.host_bindings(desired.task, container)
+        seen, bindings=bindings_of(info, container) or portmap.on_host(desired.task, container)
     )
 
 
-def bindings_of(info: ContainerInfo) -> tuple[Binding, ...]:
+def bindings_of(info: ContainerInfo, container: acs_task.Container) -> tuple[Binding, ...]:
     """Where a running container is published, as the engine says; the API speaks of IPv4."""
-    return tuple(
-        Binding(container_port=one.container_port, host_port=one.host_port, bind_ip=one.bind_ip, protocol=one.protocol)
-        for one in info.ports
-        if ":" not in one.bind_ip
-    )
+    ports = [(one.container_port, one.host_port, one.protocol, one.bind_ip) for one in info.ports]
+    return portmap.seen(container, [port for port in ports if ":" not in port[3]])
 
 
 def _missing(context: StepContext, known: KnownContainer) -> Event:
@@ -77,4 +77,17 @@ def event_of(name: str, info: ContainerInfo, now: float) -> Event:
         created_at=info.created_at,
         started_at=info.started_at,
         finished_at=info.finished_at if happened is Happened.EXITED else 0.0,
+        health=_health(info),
+    )
+
+
+def _health(info: ContainerInfo) -> Health | None:
+    """A check that has not come to a verdict yet knows nothing."""
+    if not info.health:
+        return None
+    words = {"healthy": "HEALTHY", "unhealthy": "UNHEALTHY"}
+    return Health(
+        status=words.get(info.health, "UNKNOWN"),
+        exit_code=info.health_exit_code,
+        output=info.health_output[:HEALTH_OUTPUT],
     )

@@ -38,7 +38,7 @@ class Subject:
         self._log = (data / "log").open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sexton", role, "--data-dir", str(data), "--log-level", "error", *options],
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(environment or {})},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", "SEXTON_INTROSPECTION": "off", **(environment or {})},
             stderr=self._log,
         )
 

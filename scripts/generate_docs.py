@@ -93,6 +93,8 @@ def _shown(value: Any, unit: str) -> str:
         return "unset"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+        value = f"{value[0]}:{value[1]}"
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode().removesuffix(".0")
     return f"`{text}`" + (f" {unit}" if unit else "")
 

@@ -83,14 +83,15 @@ class Sexton:
         self.endpoint = f"http://{address}"
         self.data_dir = Path(data_dir)
         self._log = log
-        self._process = subprocess.Popen(
-            [
-                *("setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "sexton", "up", "--leave-nothing"),
-                *("--listen", address, "--data-dir", data_dir, "--docker-host", docker, "--region", REGION),
-                *("--log-file", str(log)),
-            ],
-            start_new_session=True,
-        )
+        with log.open("ab") as said:
+            self._process = subprocess.Popen(
+                [
+                    *("setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "sexton", "up", "--leave-nothing"),
+                    *("--listen", address, "--data-dir", data_dir, "--docker-host", docker, "--region", REGION),
+                ],
+                stderr=said,
+                start_new_session=True,
+            )
 
     def key(self) -> dict[str, str]:
         """The administrator's key, once there is one."""

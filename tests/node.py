@@ -133,7 +133,7 @@ class Node:
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._split = split
-        self._more = {"ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached"} | (environment or {})
+        self._more = {"ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached", "SEXTON_INTROSPECTION": "off"} | (environment or {})
         self._made: list[Role] = []
         self._instances: set[str] = set()
         self._had_parents = set(CGROUPS.glob("*/ecs")) | set(CGROUPS.glob("ecs"))

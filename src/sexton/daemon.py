@@ -24,6 +24,7 @@ import msgspec
 from sexton import __version__, log, settings
 from sexton.kit import collecting
 from sexton.kit.supervise import Nursery
+from sexton.logfile import Rollover
 from sexton.settings import BadSetting, Settings
 from sexton.settings.sources import reasons_of
 
@@ -57,7 +58,7 @@ def _parser(role: str) -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", metavar="DIR", help="everything that survives a restart [ECS_DATADIR]")
     parser.add_argument("--region", help="region of the default cluster and of the agent [AWS_DEFAULT_REGION]")
     parser.add_argument("--log-level", choices=settings.LEVELS, help="least severe line to log [ECS_LOGLEVEL]")
-    parser.add_argument("--log-file", metavar="FILE", help="log there instead of standard error [ECS_LOGFILE]")
+    parser.add_argument("--log-file", metavar="FILE", help="log there as well as to standard error [ECS_LOGFILE]")
     parser.add_argument("--log-format", choices=("logfmt", "json"), help="[ECS_LOG_OUTPUT_FORMAT]")
     if role in ("up", "control"):
         parser.add_argument("--listen", metavar="HOST:PORT", help="address of the API, 127.0.0.1:7070 [SEXTON_LISTEN]")
@@ -121,7 +122,7 @@ def main(role: str, arguments: list[str]) -> int:
         print(f"sexton: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
         return EXIT_USAGE if error.typed else EXIT_FAILED
     try:
-        log.configure(command.settings.log_level, command.settings.log_file, command.settings.log_format)
+        _configure_log(command.settings)
     except OSError as error:
         print(f"sexton: cannot log to {command.settings.log_file}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
@@ -130,6 +131,13 @@ def main(role: str, arguments: list[str]) -> int:
     for name, reason in reasons_of(command.unknown):
         logger.warning("setting without effect here", extra={"setting": name, "reason": reason})
     return asyncio.run(_live(command), debug=command.settings.debug_loop)
+
+
+def _configure_log(chosen: Settings) -> None:
+    rollover = Rollover(chosen.log_rollover, int(chosen.log_max_mb * 1_000_000), chosen.log_max_rolls)
+    log.configure(
+        chosen.log_level, chosen.log_file, chosen.log_format, file_level=chosen.log_level_file, rollover=rollover
+    )
 
 
 async def _live(command: Command) -> int:

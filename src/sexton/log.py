@@ -1,4 +1,4 @@
-"""One line per event, as logfmt or JSON, to standard error or a file.
+"""One line per event, as logfmt or JSON, to standard error and to a file.
 
 Events are constant strings and facts are fields, passed as ``extra=``. Fields whose name says that they hold a
 secret are never written, whatever a caller passes: the formatter is the last place that can make sure. Facts come
@@ -12,7 +12,10 @@ import logging
 import sys
 import time
 import traceback
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sexton.logfile import ROLLOVER, LogFile, Rollover
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SECRET = ("secret", "token", "password", "authorization", "signature", "credential")
@@ -66,15 +69,56 @@ def _word(value: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def configure(level: str, file: str, shape: str) -> None:
-    """Send every logger of this process to one place; OSError when the file cannot be opened."""
-    handler: logging.Handler = (
-        logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
-    )
-    handler.setFormatter(JsonFormatter() if shape == "json" else LogfmtFormatter())
+class LastError(NamedTuple):
+    """The last line at level error or worse."""
+
+    event: str
+    time: float
+
+
+class _Errors(logging.Handler):
+    """Counts what went wrong and keeps the last of it, for the metrics."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.count = 0
+        self.last: LastError | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        self.last = LastError(str(record.msg), record.created)
+
+
+_errors = _Errors()
+
+
+def last_error() -> LastError | None:
+    """The last error of this process."""
+    return _errors.last
+
+
+def errors() -> int:
+    """How many errors this process has logged."""
+    return _errors.count
+
+
+def configure(
+    level: str, file: str = "", shape: str = "logfmt", *, file_level: str = "", rollover: Rollover = ROLLOVER
+) -> None:
+    """Send every logger of this process to standard error, and to a file as well if one is named; OSError when it
+    cannot be opened."""
+    formatter = JsonFormatter() if shape == "json" else LogfmtFormatter()
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers[0].setLevel(_LEVELS[level])
+    chosen = file_level or level
+    if file and chosen not in ("off", "none"):
+        handlers.append(LogFile(Path(file), rollover))
+        handlers[1].setLevel(_LEVELS[chosen])
+    for handler in handlers:
+        handler.setFormatter(formatter)
     root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(_LEVELS[level])
+    root.handlers[:] = [*handlers, _errors]
+    root.setLevel(min(_errors.level, *(handler.level for handler in handlers)))  # errors are counted, heard or not
     # One line per request or frame is not a state change.
     for chatty in ("aiohttp.access", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -107,19 +107,33 @@ def test_no_value_ends_its_line(value):
         assert len(text.splitlines()) == 1
 
 
+def configured(*words):
+    """In a process of its own: a configuration is the whole process's. What it said to standard error."""
+    code = (
+        "import logging, sys; from sexton import log\n"
+        "log.configure(sys.argv[1], sys.argv[2], 'json', file_level=sys.argv[3])\n"
+        "for number in (10, 20, 30, 40, 50): logging.getLogger('sexton.x').log(number, 'said')\n"
+        "logging.getLogger('aiohttp.access').info('one per request')\n"
+        "print(log.errors(), log.last_error().event)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 said\n"
+    return len(done.stderr.splitlines())
+
+
 @pytest.mark.parametrize(
     "level, heard", [("debug", 5), ("info", 4), ("warn", 3), ("error", 2), ("crit", 1), ("none", 0)]
 )
-def test_levels_and_the_file(tmp_path, level, heard):
-    """In a process of its own: a configuration is the whole process's."""
+def test_levels_of_both_outputs(tmp_path, level, heard):
     file = tmp_path / "sexton.log"
-    code = (
-        "import logging, sys; from sexton import log\n"
-        "log.configure(sys.argv[1], sys.argv[2], 'json')\n"
-        "for number in (10, 20, 30, 40, 50): logging.getLogger('sexton.x').log(number, 'said')\n"
-        "logging.getLogger('aiohttp.access').info('one per request')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, level, file], capture_output=True, text=True, check=True)
 
-    assert len(file.read_text().splitlines()) == heard
-    assert done.stderr == ""
+    assert configured(level, file, "") == heard
+    assert len(file.read_text().splitlines() if file.exists() else []) == heard
+
+
+@pytest.mark.parametrize("level, heard", [("debug", 5), ("error", 2), ("off", 0)])
+def test_the_file_has_a_level_of_its_own(tmp_path, level, heard):
+    file = tmp_path / "sexton.log"
+
+    assert configured("warn", file, level) == 3
+    assert len(file.read_text().splitlines() if file.exists() else []) == heard

@@ -20,7 +20,10 @@ import aiohttp
 from sexton.agent import register
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
+from sexton.agent.instancehealth import InstanceHealth
+from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
+from sexton.agent.metrics import Metrics
 from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
 from sexton.agent.session import Session
@@ -128,21 +131,28 @@ class Agent:
         self._engine = Engine(context, self._checkpoint, self._work)
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
+        health = InstanceHealth(self._runtime)
         session = Session(
-            self._http, client, credentials, identity, settings.region, info, self._engine, self._checkpoint
-        )
-        telemetry = Telemetry(
             self._http,
             client,
             credentials,
-            context,
+            identity,
             settings.region,
             info,
             self._engine,
-            CgroupStats(Path(settings.cgroup_path)),
+            self._checkpoint,
+            on_heartbeat=lambda: self._look_at(health),
+        )
+        stats = CgroupStats(Path(settings.cgroup_path))
+        telemetry = Telemetry(
+            self._http, client, credentials, context, settings.region, info, self._engine, stats, health
         )
         self._links.start("acs", self._until_stood_down(session))
         self._links.start("tcs", telemetry.run())
+        if settings.introspection[1]:
+            metrics = Metrics(context, self._engine, session, telemetry, reporter, stats, health)
+            introspection = Introspection(identity, self._engine, self._runtime, metrics)
+            self._links.start("introspection", keep_listening(introspection, *settings.introspection))
         self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity.instance_arn))
 
     async def _until_stood_down(self, session: Session) -> None:
@@ -150,6 +160,9 @@ class Agent:
             await session.run()
         except StandDown as reason:  # a decision: whoever owns this process hears of it, and no traceback is logged
             self._on_failure("acs", reason)
+
+    def _look_at(self, health: InstanceHealth) -> None:
+        self._links.start("health", health.check())
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""

@@ -43,6 +43,11 @@ class Reporter:
         self._last: dict[str, KnownTask] = {}
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
 
+    @property
+    def pending(self) -> int:
+        """Reports that the control plane has not taken yet, the ones under way included."""
+        return sum(1 + len(queue) for queue in self._queues.values())
+
     def report(self, known: KnownTask) -> None:
         """Queue a task's state, unless the last one queued already says the same."""
         last = self._last.get(known.arn)

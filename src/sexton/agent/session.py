@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -46,7 +47,7 @@ LIFETIME_JITTER = 5 * 60.0
 CONNECT_SECONDS = 30.0
 MOST_FRAME = 16 << 20
 # The other end closed in order, or its process died: both are answered by dialling again at once.
-_IN_ORDER = frozenset({1000, 1001, 1006, 1011})
+CONNECTION_ENDED = frozenset({1000, 1001, 1006, 1011})
 # One that ended in order sooner than this is not dialled again at once: the other end may do so every time.
 SHORT_SECONDS = 1.0
 # Refusals that no waiting mends, of a dial and of the discovery before it.
@@ -111,6 +112,7 @@ class Session:
         info: EngineInfo,
         engine: Engine,
         checkpoint: Checkpoint,
+        on_heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
         self._http = http
         self._client = client
@@ -123,7 +125,10 @@ class Session:
         self._candidates: tuple[str, frozenset[str]] = ("", frozenset())  # of the manifest that named them
         self._first = True
         self._heard = False  # whether anything was understood on this connection
+        self._on_heartbeat = on_heartbeat  # when this host is to be looked at anew
         self.connected_at = 0.0
+        self.reconnects = 0
+        self.heard_at = 0.0
 
     async def run(self) -> None:
         """Stay connected, for ever; StandDown when this instance is not wanted any more."""
@@ -149,6 +154,7 @@ class Session:
             if self._heard:
                 # Somebody was there and spoke: what comes now is a first failure again, however short it was.
                 delays = RECONNECT_BACKOFF.delays()
+            self.reconnects += 1
             await asyncio.sleep(0.0 if in_order and loop.time() - began > SHORT_SECONDS else next(delays))
 
     async def _once(self) -> bool:
@@ -199,7 +205,7 @@ class Session:
             if frame.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
                 await self._take(socket, frame.data)
             elif frame.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED):
-                return socket.close_code in _IN_ORDER
+                return socket.close_code in CONNECTION_ENDED
             elif frame.type is aiohttp.WSMsgType.ERROR:
                 return False
 
@@ -212,6 +218,7 @@ class Session:
             log.warning("frame not understood", extra={"channel": "acs", "reason": str(error)})
             return
         self._heard = True
+        self.heard_at = time.time()
         try:
             if isinstance(message, payload.Payload):
                 await self._payload(socket, message)
@@ -225,6 +232,7 @@ class Session:
         match body:
             case acs.HeartbeatMessage(message_id=message_id):
                 await self._send(socket, acs.HeartbeatAckRequest(message_id=message_id))
+                self._on_heartbeat()
             case acs.TaskManifestMessage():
                 await self._reconcile(socket, body)
             case acs.TaskStopVerificationAck(message_id=message_id, stop_tasks=tasks):

@@ -1,7 +1,8 @@
-"""CPU and memory of containers, from their cgroup files: two small reads per container and round.
+"""What containers use, over time: readings become samples, samples become what a publishing interval saw.
 
-The engine's own statistics stream costs many times more, on both ends. A sample is the difference of two readings, so
-the first reading of a container gives none. Nothing survives a restart: the next two readings begin anew.
+A CPU sample is the difference of two readings, so the first reading of a container gives none. A container that its
+restart policy starts again counts from nothing; what it had before is added, so that no counter ever goes back.
+Nothing survives a restart of the agent: the next two readings begin anew.
 """
 
 from __future__ import annotations
@@ -11,92 +12,144 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from sexton.core import statistics
+from sexton.host.container_counters import ContainerCounters, Counters, Network, Throttling
+from sexton.wire import tcs
+
 MIB = 1024 * 1024
 NANOSECONDS = 1_000_000_000
+# Samples of four publishing intervals; what was not sent by then is not worth sending.
+MOST_SAMPLES = 16
 
 
-class Reading(NamedTuple):
-    """A container's counters at one moment."""
+class Subject(NamedTuple):
+    """A container to read: who it is, where its cgroup is, whether it has a network of its own."""
 
-    cpu_ns: int
-    memory: int
-    at: float
+    container: str
+    path: str
+    network: bool = False
 
 
 class Sample(NamedTuple):
-    """CPU in percent of the host, memory in MiB."""
+    """CPU in percent of the host (None at the first reading), counters so far, bytes a second over the network."""
 
-    cpu: float
-    memory: int
+    cpu: float | None
+    counters: Counters
+    rx_rate: float | None = None
+    tx_rate: float | None = None
 
 
-class Sums(NamedTuple):
-    """What a publishing interval saw."""
+class Interval(NamedTuple):
+    """What a publishing interval saw of one container."""
 
-    least: float
-    most: float
-    samples: int
-    total: float
+    cpu: tcs.CWStatsSet
+    memory: tcs.CWStatsSet
+    storage: tcs.StorageStatsSet
+    network: tcs.NetworkStatsSet | None
+
+
+class _Track:
+    """One container's readings."""
+
+    __slots__ = ("at", "base", "pending", "raw", "total")
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.raw: Counters | None = None
+        self.base = Counters(0, 0)
+        self.total: Counters | None = None
+        self.pending: list[Sample] = []
+
+    def add(self, raw: Counters, now: float, cores: int) -> None:
+        if self.raw is not None and raw.cpu_ns < self.raw.cpu_ns:
+            self.base = _sum(self.base, self.raw)  # made anew: what it had is history
+        before, then = self.total, self.at
+        self.raw, self.at = raw, now
+        self.total = _sum(self.base, raw)._replace(memory=raw.memory)
+        cpu = rx_rate = tx_rate = None
+        if before is not None and now > then:
+            seconds = now - then
+            cpu = 100 * (self.total.cpu_ns - before.cpu_ns) / NANOSECONDS / seconds / cores
+            if self.total.network is not None and before.network is not None:
+                rx_rate = max(self.total.network.rx_bytes - before.network.rx_bytes, 0) / seconds
+                tx_rate = max(self.total.network.tx_bytes - before.network.tx_bytes, 0) / seconds
+        self.pending.append(Sample(cpu, self.total, rx_rate, tx_rate))
+        del self.pending[:-MOST_SAMPLES]
 
 
 class CgroupStats:
     """Reads and remembers; ``mount`` is where the hierarchies are."""
 
-    def __init__(self, mount: Path, cores: int | None = None) -> None:
-        self._v2 = (mount / "cgroup.controllers").exists()
-        self._mount = mount
+    def __init__(self, mount: Path, cores: int | None = None, proc: Path = Path("/proc")) -> None:
+        self._counters = ContainerCounters(mount, proc)
         self._cores = cores or os.cpu_count() or 1
-        self._last: dict[str, Reading] = {}
-        self._samples: dict[str, list[Sample]] = {}
+        self._tracks: dict[str, _Track] = {}
 
-    def read(self, containers: Iterable[tuple[str, str]], now: float) -> None:
-        """One round over (container, cgroup path below a hierarchy); what is not listed is forgotten."""
+    def read(self, subjects: Iterable[Subject], now: float) -> None:
+        """One round; what is not listed is forgotten."""
         present = set()
-        for container, path in containers:
-            present.add(container)
-            reading = self._reading(path, now)
-            if reading is None:
-                continue
-            before = self._last.get(container)
-            self._last[container] = reading
-            if before is not None and reading.at > before.at and reading.cpu_ns >= before.cpu_ns:
-                share = (reading.cpu_ns - before.cpu_ns) / NANOSECONDS / (reading.at - before.at) / self._cores
-                self._samples.setdefault(container, []).append(Sample(100 * share, reading.memory // MIB))
-        for container in self._last.keys() - present:
-            del self._last[container]
-            self._samples.pop(container, None)
+        for subject in subjects:
+            present.add(subject.container)
+            counters = self._counters.read(subject.path, network=subject.network)
+            if counters is not None:
+                self._tracks.setdefault(subject.container, _Track()).add(counters, now, self._cores)
+        for container in self._tracks.keys() - present:
+            del self._tracks[container]
 
-    def take(self, container: str) -> tuple[Sums, Sums] | None:
-        """CPU and memory since the last take; None when there is nothing new."""
-        samples = self._samples.pop(container, None)
-        if not samples:
+    def take(self, container: str) -> Interval | None:
+        """What was seen since the last take; None when there is nothing to say yet."""
+        track = self._tracks.get(container)
+        if track is None or not any(one.cpu is not None for one in track.pending):
             return None
-        return _sums([one.cpu for one in samples]), _sums([float(one.memory) for one in samples])
+        samples, track.pending = track.pending, []
+        counters = [one.counters for one in samples]
+        return Interval(
+            cpu=statistics.doubles([one.cpu for one in samples if one.cpu is not None]),
+            memory=statistics.doubles([float(one.memory // MIB) for one in counters]),
+            storage=tcs.StorageStatsSet(
+                read_size_bytes=statistics.longs([one.read_bytes for one in counters]),
+                write_size_bytes=statistics.longs([one.written_bytes for one in counters]),
+            ),
+            network=_network(samples),
+        )
 
-    def _reading(self, path: str, now: float) -> Reading | None:
-        below = path.lstrip("/")
-        try:
-            if self._v2:
-                place = self._mount / below
-                cpu = _field((place / "cpu.stat").read_text(), "usage_usec") * 1000
-                used = int((place / "memory.current").read_text())
-                cache = _field((place / "memory.stat").read_text(), "inactive_file")
-            else:
-                cpu = int((self._mount / "cpuacct" / below / "cpuacct.usage").read_text())
-                used = int((self._mount / "memory" / below / "memory.usage_in_bytes").read_text())
-                cache = _field((self._mount / "memory" / below / "memory.stat").read_text(), "total_cache")
-        except (OSError, ValueError):
-            return None  # it has just ended; the engine's event says so
-        return Reading(cpu, max(used - cache, 0), now)
+    def latest(self, container: str) -> Counters | None:
+        """The counters of the last reading."""
+        track = self._tracks.get(container)
+        return track.total if track is not None else None
 
-
-def _field(text: str, name: str) -> int:
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
+    def throttling(self, path: str) -> Throttling | None:
+        """Read now: only whoever asks for metrics wants to know."""
+        return self._counters.throttling(path)
 
 
-def _sums(values: list[float]) -> Sums:
-    return Sums(min(values), max(values), len(values), sum(values))
+def _network(samples: list[Sample]) -> tcs.NetworkStatsSet | None:
+    counters = [one.counters.network for one in samples if one.counters.network is not None]
+    received = [one.rx_rate for one in samples if one.rx_rate is not None]
+    sent = [one.tx_rate for one in samples if one.tx_rate is not None]
+    if not counters or not received:
+        return None
+    return tcs.NetworkStatsSet(
+        rx_bytes=statistics.longs([one.rx_bytes for one in counters]),
+        rx_bytes_per_second=statistics.unsigned_doubles(received),
+        rx_dropped=statistics.longs([one.rx_dropped for one in counters]),
+        rx_errors=statistics.longs([one.rx_errors for one in counters]),
+        rx_packets=statistics.longs([one.rx_packets for one in counters]),
+        tx_bytes=statistics.longs([one.tx_bytes for one in counters]),
+        tx_bytes_per_second=statistics.unsigned_doubles(sent),
+        tx_dropped=statistics.longs([one.tx_dropped for one in counters]),
+        tx_errors=statistics.longs([one.tx_errors for one in counters]),
+        tx_packets=statistics.longs([one.tx_packets for one in counters]),
+    )
+
+
+def _sum(one: Counters, other: Counters) -> Counters:
+    networks = [each.network for each in (one, other) if each.network is not None]
+    return Counters(
+        cpu_ns=one.cpu_ns + other.cpu_ns,
+        memory=other.memory,
+        read_bytes=one.read_bytes + other.read_bytes,
+        written_bytes=one.written_bytes + other.written_bytes,
+        oom_kills=one.oom_kills + other.oom_kills,
+        network=Network(*map(sum, zip(*networks, strict=True))) if networks else None,
+    )

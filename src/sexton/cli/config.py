@@ -90,4 +90,7 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return value
+    match value:
+        case (str() as host, int() as port):
+            return f"{host}:{port}" if port else host
     return msgspec.json.encode(value).decode()

@@ -66,6 +66,17 @@ def positive(raw: str) -> float:
     return float(raw)
 
 
+def address(raw: str) -> tuple[str, int]:
+    """Host and port of ``127.0.0.1:51678`` or ``[::1]:51678``; ``off`` is an address as well, of port 0."""
+    if raw == "off":
+        return "off", 0
+    host, colon, port = raw.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65536):
+        raise BadValue("must be an address and a port, such as 127.0.0.1:51678, or off")
+    return host, int(port)
+
+
 def comma_list(raw: str) -> tuple[str, ...]:
     """Words between commas; blanks around them do not count."""
     return tuple(word.strip() for word in raw.split(",") if word.strip())

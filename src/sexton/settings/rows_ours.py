@@ -20,7 +20,7 @@ ROWS: tuple[Setting, ...] = (
     Setting(
         "SEXTON_INTROSPECTION",
         "introspection",
-        values.text,
+        values.address,
         "address and port of the agent's introspection and metrics; off means none",
     ),
     Setting("SEXTON_ACCOUNT_ID", "account", _account, "account id in the control plane's ARNs", strict=True),

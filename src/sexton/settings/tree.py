@@ -112,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Ours.
     listen: str = "127.0.0.1:7070"
-    introspection: str = "127.0.0.1:51678"
+    introspection: tuple[str, int] = ("127.0.0.1", 51678)
     account: str = "000000000000"
     service_settle: float = 40.0
     debug_loop: bool = False

@@ -1,24 +1,30 @@
-"""Telemetry: pages that the other end takes, a status that is true, and no end of it for want of credentials."""
+"""Telemetry: pages that the other end takes, at their pace; a connection that ends, comes back and loses little."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
+from sexton.agent import telemetry as module
+from sexton.agent.instancehealth import InstanceHealth
+from sexton.agent.session import Refused
 from sexton.agent.stats import MIB, CgroupStats
-from sexton.agent.telemetry import SAMPLE_SECONDS, Telemetry
+from sexton.agent.telemetry import MOST_ROUNDS, RECONNECT_BACKOFF, ROUND_SECONDS, Telemetry
+from sexton.cloud.client import Unreachable
 from sexton.cloud.credentials import Attempt, Credentials, NoCredentials
 from sexton.runtime.contract import EngineInfo
-from unit.agent.rig import CLUSTER, INSTANCE, Host, settle, task, until
+from sexton.wire import ecs
+from unit.agent.rig import CLUSTER, INSTANCE, Host, container, now, settle, task, until
+from unit.agent.test_session import Socket
 from unit.agent.test_stats import v1
 
 pytestmark = pytest.mark.looptime
-
-URL = "http://127.0.0.1:1/tcs/ws"
 
 
 class Wallet:
@@ -33,90 +39,284 @@ class Wallet:
         return Credentials("AKSX", "secret")
 
 
-class Wire:
-    """The socket, as far as sending goes."""
+class Wire(Socket):
+    """One connection; takes signed frames apart and can acknowledge each."""
 
-    def __init__(self) -> None:
-        self.bodies: list[dict[str, Any]] = []
+    def __init__(self, *, acknowledges: bool = True) -> None:
+        super().__init__()
+        self.acknowledges = acknowledges
+        self.headers: list[str] = []
 
     async def send_str(self, text: str) -> None:
-        self.bodies.append(msgspec.json.decode(text.partition("\r\n\r\n")[2]))
+        head, _, body = text.partition("\r\n\r\n")
+        await super().send_str(body)
+        self.headers.append(head)
+        if self.acknowledges:
+            kind = self.sent[-1]["type"].removesuffix("Request").replace("Metrics", "Metric")
+            self.say(f"Ack{kind}", message="")
 
-    def metrics(self) -> list[dict[str, Any]]:
-        return [one["message"] for one in self.bodies if one["type"] == "PublishMetricsRequest"]
-
-
-def _telemetry(host: Host, mount: Path, wallet: Wallet) -> Telemetry:
-    return Telemetry(
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        wallet,  # type: ignore[arg-type]
-        host.context,
-        "us-east-1",
-        EngineInfo(name="fake", version="1", api_version="1.41"),
-        host.engine,
-        CgroupStats(mount, cores=1),
-    )
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return self.answers(f"Publish{kind}Request")
 
 
-async def _publish(telemetry: Telemetry, wire: Wire) -> asyncio.Task[None]:
-    publishing = telemetry._publish(wire, URL)  # type: ignore[arg-type]
-    return asyncio.get_running_loop().create_task(publishing)
+class Link:
+    """Answers the dials of one agent's telemetry; a context manager."""
+
+    def __init__(self, host: Host, mount: Path, monkeypatch: pytest.MonkeyPatch, *, acknowledges: bool = True) -> None:
+        self.dials: list[float] = []
+        self.urls: list[str] = []
+        self.wires: list[Wire] = []
+        self.refusals: list[Exception] = []
+        self.down: Exception | None = None
+        self.wallet = Wallet()
+        self._acknowledges = acknowledges
+        monkeypatch.setattr(module, "dial", self._dial)
+        self.stats = CgroupStats(mount, cores=1)
+        self.health = InstanceHealth(host.runtime, now)
+        self.telemetry = Telemetry(
+            None,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            self.wallet,  # type: ignore[arg-type]
+            host.context,
+            "us-east-1",
+            EngineInfo(name="fake", version="1", api_version="1.41"),
+            host.engine,
+            self.stats,
+            self.health,
+            clock=now,
+        )
+        self._running = asyncio.get_running_loop().create_task(self.telemetry.run())
+
+    async def call(self, operation: str, request: Any, answer: Any) -> ecs.DiscoverPollEndpointResponse:
+        return ecs.DiscoverPollEndpointResponse(telemetry_endpoint="http://127.0.0.1:1/tcs")
+
+    async def _dial(self, http: Any, url: str, credentials: Any, region: str) -> Wire:
+        self.dials.append(asyncio.get_running_loop().time())
+        self.urls.append(url)
+        if self.down is not None:
+            raise self.down
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.wires.append(Wire(acknowledges=self._acknowledges))
+        return self.wires[-1]
+
+    async def wire(self, number: int = 1) -> Wire:
+        await until(lambda: len(self.wires) >= number, seconds=7200)
+        return self.wires[number - 1]
+
+    async def __aenter__(self) -> Link:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._running.cancel()
+        await asyncio.wait([self._running])
 
 
-async def _end(publishing: asyncio.Task[None]) -> None:
-    publishing.cancel()
-    await asyncio.wait([publishing])
+async def many(host: Host, mount: Path, count: int) -> None:
+    await host.engine.take([task(number) for number in range(1, count + 1)], 1)
+    for number in range(1, count + 1):
+        await host.until_running(number)
+        v1(mount, f"ecs/{number:032x}/{host.known(number=number).runtime_id}", 0, 5 * MIB, MIB)
 
 
-async def test_pages_of_ten_and_only_the_last_says_so(tmp_path: Path) -> None:
+async def test_pages_of_ten_and_only_the_last_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Host() as host:
-        await host.engine.take([task(number) for number in range(1, 26)], 1)
-        for number in range(1, 26):
-            await host.until_running(number)
-            v1(tmp_path, f"ecs/{number:032x}/{host.known(number=number).runtime_id}", 0, 5 * MIB, MIB)
-        wire = Wire()
-        publishing = await _publish(_telemetry(host, tmp_path, Wallet()), wire)
-        await until(lambda: len(wire.metrics()) >= 1 + 3, seconds=60)
-        await _end(publishing)
-    first, *pages = wire.metrics()[:4]
-    assert first.get("taskMetrics") is None and not first["metadata"]["idle"]
+        await many(host, tmp_path, 25)
+        async with Link(host, tmp_path, monkeypatch) as link:
+            wire = await link.wire()
+            await until(lambda: len(wire.of("Metrics")) == 3)
+    pages = wire.of("Metrics")
     assert [len(one["taskMetrics"]) for one in pages] == [10, 10, 5]
     assert [one["metadata"]["fin"] for one in pages] == [False, False, True]
+    assert {one["metadata"]["messageId"] for one in pages} == {pages[0]["metadata"]["messageId"]}
     assert {one["metadata"]["cluster"] for one in pages} == {CLUSTER}
     (metric,) = pages[0]["taskMetrics"][0]["containerMetrics"]
-    assert metric["memoryStatsSet"]["max"] == 4.0
+    assert metric["memoryStatsSet"] == {"max": 4.0, "min": 4.0, "sampleCount": 3, "sum": 12.0}
+    assert wire.headers[0].startswith("Authorization: AWS4-HMAC-SHA256 Credential=AKSX/")
 
 
-async def test_nothing_runs(tmp_path: Path) -> None:
+async def test_a_frame_has_the_fields_of_amazons_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = (Path(__file__).parents[2] / "data/session-basic.jsonl").read_text().splitlines()
+    frames = [json["data"] for json in map(msgspec.json.decode, captured) if "PublishMetricsRequest" in str(json)]
+    theirs = next(
+        body["message"]
+        for body in (msgspec.json.decode(one.partition("\r\n\r\n")[2]) for one in frames if "\r\n" in one)
+        if body["message"].get("taskMetrics")
+    )
     async with Host() as host:
-        wire = Wire()
-        publishing = await _publish(_telemetry(host, tmp_path, Wallet()), wire)
-        await until(lambda: len(wire.metrics()) == 2)
-        await _end(publishing)
-    assert all(one["metadata"]["idle"] and one["metadata"]["fin"] for one in wire.metrics())
+        await host.engine.take([task(network_mode="host")], 1)
+        await host.until_running()
+        v1(tmp_path, f"ecs/{1:032x}/{host.known().runtime_id}", 0, 5 * MIB, MIB)
+        async with Link(host, tmp_path, monkeypatch) as link:
+            wire = await link.wire()
+            await until(lambda: bool(wire.of("Metrics")))
+    (ours,) = wire.of("Metrics")
+    assert shape(ours) == shape(theirs)
 
 
-async def test_credentials_that_are_missing_for_a_while_cost_only_that_while(tmp_path: Path) -> None:
+def shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
+
+
+async def test_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        wire = await link.wire()
+        await settle(0.1)
+        assert len(wire.of("Metrics")) == 1  # the first round at once
+        await settle(2 * ROUND_SECONDS)
+    assert len(wire.of("Metrics")) == 3
+    assert all(one["metadata"]["idle"] and one["metadata"]["fin"] for one in wire.of("Metrics"))
+
+
+async def test_metrics_can_be_switched_off_and_the_connection_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Host(disable_metrics=True) as host:
+        await many(host, tmp_path, 2)
+        async with Link(host, tmp_path, monkeypatch) as link:
+            wire = await link.wire()
+            await settle(5 * ROUND_SECONDS)
+            assert link.stats.latest(host.known().runtime_id) is None
+    assert wire.of("Metrics") == [] and len(wire.of("InstanceStatus")) == 1
+
+
+async def test_health_only_of_containers_that_have_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Host() as host:
-        wire, wallet = Wire(), Wallet()
-        publishing = await _publish(_telemetry(host, tmp_path, wallet), wire)
-        await until(lambda: len(wire.bodies) == 1)
-        wallet.missing = True
-        await settle(10 * SAMPLE_SECONDS)
-        assert len(wire.bodies) == 1 and not publishing.done()
-        wallet.missing = False
-        await until(lambda: len(wire.bodies) > 1)
-        await _end(publishing)
+        checked = container("b", health_check_type="docker", docker_config=None)
+        await host.engine.take([task(1, container("a"), checked), task(2)], 1)
+        if host.status() is None:
+            return  # this agent refuses what it does not offer
+        await settle()
+        async with Link(host, tmp_path, monkeypatch) as link:
+            wire = await link.wire()
+            await settle(ROUND_SECONDS)
+    for page in wire.of("Health"):
+        assert [[one["containerName"] for one in each["containers"]] for each in page["tasks"]] == [["b"]]
 
 
-async def test_status_follows_the_engine(tmp_path: Path) -> None:
-    async with Host() as host:
-        await until(lambda: host.engine.answering)
-        telemetry = _telemetry(host, tmp_path, Wallet())
-        assert [one.status for one in telemetry._status().statuses or ()] == ["OK"]
-        host.runtime.down()
-        await until(lambda: not host.engine.answering)
-        (one,) = telemetry._status().statuses or ()
-        assert one.status == "IMPAIRED" and one.last_status_change == one.last_updated
-        assert telemetry._status().metadata.container_instance == INSTANCE  # type: ignore[union-attr]
+async def test_status_is_told_when_a_check_has_run_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        wire = await link.wire()
+        await settle(5 * ROUND_SECONDS)
+        assert [one["statuses"][0]["status"] for one in wire.of("InstanceStatus")] == ["INITIALIZING"]
+        await link.health.check()
+        await settle(2 * ROUND_SECONDS)
+        (status,) = wire.of("InstanceStatus")[1:]
+        assert status["statuses"][0]["status"] == "OK"
+        assert status["metadata"]["containerInstance"] == INSTANCE
+
+
+async def test_credentials_that_are_missing_for_a_while_cost_only_that_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        wire = await link.wire()
+        await settle(1.0)
+        told = len(wire.sent)
+        link.wallet.missing = True
+        await settle(2 * ROUND_SECONDS)
+        assert len(wire.sent) == told
+        link.wallet.missing = False
+        await settle(ROUND_SECONDS)
+        assert len(wire.sent) > told
+
+
+async def test_what_could_not_be_sent_waits_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        first = await link.wire()
+        await settle(1.0)
+        link.down = Unreachable("cannot reach it")
+        first.hang_up(1006)
+        await asyncio.sleep(3600.0)
+        link.down = None
+        wire = await link.wire(2)
+        await settle(1.0)
+        assert len(wire.of("Metrics")) == MOST_ROUNDS
+        pace = [b["timestamp"] - a["timestamp"] for a, b in itertools.pairwise(wire.of("Metrics"))]
+        assert all(one == pytest.approx(ROUND_SECONDS) for one in pace)
+        assert now() - wire.of("Metrics")[-1]["timestamp"] <= ROUND_SECONDS + 1
+
+
+async def test_unreachable_is_dialled_with_growing_capped_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        link.down = Unreachable("cannot reach it")
+        await asyncio.sleep(3600.0)
+        pauses = [b - a for a, b in itertools.pairwise(link.dials)]
+        assert 1.0 <= pauses[0] <= 1.2 and max(pauses) <= RECONNECT_BACKOFF.cap * 1.2
+        assert all(b >= a * 0.8 for a, b in itertools.pairwise(pauses)) and len(pauses) < 75
+
+
+async def test_neither_heartbeat_nor_acknowledgement_ends_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames of any other kind do not count: the other end takes nothing."""
+    async with Host() as host, Link(host, tmp_path, monkeypatch, acknowledges=False) as link:
+        wire = await link.wire()
+
+        async def chatter() -> None:
+            while wire.close_code is None:
+                wire.say("ServerException", message="busy")
+                await asyncio.sleep(10.0)
+
+        await asyncio.gather(chatter(), link.wire(2))
+        assert wire.close_code == 1000
+        assert 60.0 <= link.dials[1] <= 123.0
+        assert link.telemetry.refusals >= 5 and link.telemetry.reconnects == 1
+
+
+async def test_a_heartbeat_alone_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch, acknowledges=False) as link:
+        wire = await link.wire()
+        for _ in range(20):
+            wire.say("HeartbeatMessage", healthy=True)
+            await asyncio.sleep(55.0)
+        assert wire.close_code is None and len(link.wires) == 1
+
+
+async def test_connection_is_renewed_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        wire = await link.wire()
+        await link.wire(2)
+        assert wire.close_code == 1000
+        assert 1800.0 <= link.dials[1] <= 2110.0
+
+
+async def test_one_that_ends_in_order_is_dialled_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        wire = await link.wire()
+        await asyncio.sleep(30.0)
+        wire.hang_up(1001)
+        await link.wire(2)
+        assert link.dials[1] == pytest.approx(30.0, abs=0.5)
+
+
+async def test_a_refusal_to_connect_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        link.refusals = [Refused("InvalidClusterException", "no"), Refused("ServerException", "busy")]
+        await link.wire()
+        assert len(link.dials) == 3
+
+
+async def test_nonsense_on_the_line_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        wire = await link.wire()
+        for text in ("no json", "[]", '{"type":"HeartbeatMessage","message":5}', '{"type":"Invention","message":{}}'):
+            wire.raw(text)
+        wire._frames.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, b"\xff", None))
+        await settle(3 * ROUND_SECONDS)
+        assert wire.close_code is None and len(wire.of("Metrics")) == 4
+
+
+async def test_the_address_that_is_dialled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host() as host, Link(host, tmp_path, monkeypatch) as link:
+        await link.wire()
+        assert link.urls[0].startswith("http://127.0.0.1:1/tcs/ws?agentHash=sexton&agentVersion=")
+        assert "&cluster=default&containerInstance=arn%3A" in link.urls[0] and "&dockerVersion=1" in link.urls[0]

@@ -146,6 +146,8 @@ class Introspection:
         volumes = _volumes(task, wanted)
         if volumes:
             shown["Volumes"] = volumes
+        if wanted.restart_policy and wanted.restart_policy.enabled:
+            shown["RestartCount"] = one.restarts
         return shown
 
 

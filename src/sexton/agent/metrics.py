@@ -184,6 +184,12 @@ class Metrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         running = GaugeMetricFamily("sexton_container_running", "Whether it runs.", labels=_CONTAINER)
+        healthy = GaugeMetricFamily(
+            "sexton_container_healthy", "What its health check last said; absent without one.", labels=_CONTAINER
+        )
+        restarts = CounterMetricFamily(
+            "sexton_container_restarts", "Times its restart policy started it again.", labels=_CONTAINER
+        )
         cpu = CounterMetricFamily("sexton_container_cpu_seconds", "Processor time.", labels=_CONTAINER)
         memory = GaugeMetricFamily(
             "sexton_container_memory_bytes", "Memory without cache that can go at once.", labels=_CONTAINER
@@ -203,6 +209,9 @@ class Metrics:
             for one in runner.known.containers:
                 labels = (runner.task_id, task.family or "", task.version or "", one.name)
                 running.add_metric(labels, float(one.status is ContainerStatus.RUNNING))
+                restarts.add_metric(labels, one.restarts)
+                if one.health is not None:
+                    healthy.add_metric(labels, float(one.health.status == "HEALTHY"))
                 found = self._stats.latest(one.runtime_id)
                 if found is None:
                     continue
@@ -215,7 +224,7 @@ class Metrics:
                     for what, family in net.items():
                         family.add_metric((*labels, "received"), _of(found.network, "rx", what))
                         family.add_metric((*labels, "sent"), _of(found.network, "tx", what))
-        yield from (running, cpu, memory, kills, disk, *net.values())
+        yield from (running, healthy, restarts, cpu, memory, kills, disk, *net.values())
 
 
 def _of(network: Network, way: str, what: str) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from sexton.agent.stats import Interval
 from sexton.agent.steps.context import Identity
-from sexton.core.task import ContainerStatus, KnownContainer
+from sexton.core.task import ContainerStatus, Health, KnownContainer
 from sexton.wire import acs_task, tcs
 
 TASKS_PER_PAGE = 10
@@ -31,14 +31,22 @@ def metrics(
     identity: Identity,
     tasks: Sequence[Seen],
     take: Callable[[KnownContainer], Interval | None],
-    restarts: Callable[[KnownContainer], int | None],
+    restarts: Callable[[KnownContainer], int],
     now: float,
 ) -> list[tcs.PublishMetricsRequest]:
-    """One tick's pages. With no task at all one page says so; with tasks that have no samples yet there is none."""
+    """One tick's pages, ``restarts`` being those since the last one. With no task at all one page says so; with tasks
+    that have no samples yet there is none."""
     filled = []
     for seen in tasks:
+        restarted = {
+            one.name for one in seen.task.containers or () if one.restart_policy and one.restart_policy.enabled
+        }
         found = [(one, take(one)) for one in seen.containers]
-        per_container = tuple(_metric(one, interval, restarts(one)) for one, interval in found if interval)
+        per_container = tuple(
+            _metric(one, interval, restarts(one) if one.name in restarted else None)
+            for one, interval in found
+            if interval
+        )
         if per_container:
             filled.append(
                 tcs.TaskMetric(
@@ -129,7 +137,10 @@ def _metric(one: KnownContainer, interval: Interval, restarts: int | None) -> tc
 
 
 def _health(one: KnownContainer) -> tcs.ContainerHealth:
-    return tcs.ContainerHealth(container_name=one.name, health_status="UNKNOWN", status_since=_stamp(one.started_at))
+    found = one.health or Health(since=one.started_at)
+    return tcs.ContainerHealth(
+        container_name=one.name, health_status=found.status, status_since=_stamp(found.since or one.started_at)
+    )
 
 
 def _pages(filled: list[T]) -> Iterator[tuple[tuple[T, ...], bool]]:

@@ -92,6 +92,7 @@ class Telemetry:
         self._rounds: deque[tuple[bytes, ...]] = deque(maxlen=MOST_ROUNDS)
         self._filled = asyncio.Event()
         self._restarts: dict[str, int] = {}  # told so far, by container
+        self._began = clock()
         self.connected_at = 0.0
         self.reconnects = 0
         self.refusals = 0
@@ -134,6 +135,8 @@ class Telemetry:
         pages: list[msgspec.Struct] = []
         if not settings.disable_metrics:
             pages += reports.metrics(self._identity, tasks, self._take, self._new_restarts, now)
+            there = {one.runtime_id for seen in tasks for one in seen.containers}
+            self._restarts = {key: count for key, count in self._restarts.items() if key in there}
         if not settings.disable_health_checks:
             pages += reports.health(self._identity, tasks, now)
         statuses = self._health.take()
@@ -164,8 +167,11 @@ class Telemetry:
     def _take(self, one: KnownContainer) -> Interval | None:
         return self._stats.take(one.runtime_id)
 
-    def _new_restarts(self, one: KnownContainer) -> int | None:
-        return None
+    def _new_restarts(self, one: KnownContainer) -> int:
+        """Since the last round. Those of a container that an earlier process made were told by that one."""
+        told = self._restarts.get(one.runtime_id, 0 if one.created_at >= self._began else one.restarts)
+        self._restarts[one.runtime_id] = one.restarts
+        return max(one.restarts - told, 0)
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()

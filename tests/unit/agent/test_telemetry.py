@@ -11,16 +11,20 @@ import aiohttp
 import msgspec
 import pytest
 
+from sexton.agent import reports
 from sexton.agent import telemetry as module
 from sexton.agent.instancehealth import InstanceHealth
+from sexton.agent.reports import Seen
 from sexton.agent.session import Refused
 from sexton.agent.stats import MIB, CgroupStats
+from sexton.agent.steps.context import Identity
 from sexton.agent.telemetry import MOST_ROUNDS, RECONNECT_BACKOFF, ROUND_SECONDS, Telemetry
 from sexton.cloud.client import Unreachable
 from sexton.cloud.credentials import Attempt, Credentials, NoCredentials
+from sexton.core.task import ContainerStatus, Health, KnownContainer
 from sexton.runtime.contract import EngineInfo
-from sexton.wire import ecs
-from unit.agent.rig import CLUSTER, INSTANCE, Host, container, now, settle, task, until
+from sexton.wire import acs_task, ecs
+from unit.agent.rig import CLUSTER, INSTANCE, Host, arn, container, now, settle, task, until
 from unit.agent.test_session import Socket
 from unit.agent.test_stats import v1
 
@@ -184,18 +188,48 @@ async def test_metrics_can_be_switched_off_and_the_connection_stays(
     assert wire.of("Metrics") == [] and len(wire.of("InstanceStatus")) == 1
 
 
-async def test_health_only_of_containers_that_have_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def known(name: str, **fields: Any) -> KnownContainer:
+    return KnownContainer(name=name, status=ContainerStatus.RUNNING, runtime_id=name * 8, **fields)
+
+
+IDENTITY = Identity(CLUSTER, INSTANCE)
+
+
+def test_health_of_containers_that_have_a_check_in_pages_of_ten() -> None:
+    checked = container("b", health_check_type="docker")
+    bad = known("b", health=Health(status="UNHEALTHY", since=5.12345))
+    tasks = [Seen(task(number, container("a"), checked), (known("a"), bad)) for number in range(12)]
+    pages = reports.health(IDENTITY, [*tasks, Seen(task(99), (known("app"),))], 9.0)
+    assert [len(one.tasks or ()) for one in pages] == [10, 2]
+    assert [one.metadata and one.metadata.fin for one in pages] == [False, True]
+    (one,) = (pages[0].tasks or ())[0].containers or ()
+    assert (one.container_name, one.health_status, one.status_since) == ("b", "UNHEALTHY", 5.123)
+    (unknown,) = reports.health(IDENTITY, [Seen(task(1, checked), (known("b", started_at=3.0),))], 9.0)
+    assert ((unknown.tasks or ())[0].containers or ())[0].health_status == "UNKNOWN"
+    assert reports.health(IDENTITY, [Seen(task(1), (known("app"),))], 9.0) == []
+
+
+async def test_restarts_since_the_last_round_and_only_with_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = acs_task.RestartPolicy(enabled=True)
     async with Host() as host:
-        checked = container("b", health_check_type="docker", docker_config=None)
-        await host.engine.take([task(1, container("a"), checked), task(2)], 1)
-        if host.status() is None:
-            return  # this agent refuses what it does not offer
-        await settle()
+        await host.engine.take([task(1, container("a", restart_policy=policy), container("b"))], 1)
+        await host.until_running()
+        for name in ("a", "b"):
+            v1(tmp_path, f"ecs/{1:032x}/{host.known(name).runtime_id}", 0, 5 * MIB, MIB)
         async with Link(host, tmp_path, monkeypatch) as link:
             wire = await link.wire()
-            await settle(ROUND_SECONDS)
-    for page in wire.of("Health"):
-        assert [[one["containerName"] for one in each["containers"]] for each in page["tasks"]] == [["b"]]
+            await settle(ROUND_SECONDS + 1)
+            runner = host.engine.find(arn())
+            assert runner is not None
+            more = tuple(msgspec.structs.replace(one, restarts=3) for one in runner.known.containers)
+            monkeypatch.setattr(runner, "known", msgspec.structs.replace(runner.known, containers=more))
+            await settle(2 * ROUND_SECONDS)
+    rounds = [one["taskMetrics"][0]["containerMetrics"] for one in wire.of("Metrics")]
+    assert [[one.get("restartStatsSet") for one in each] for each in rounds] == [
+        [{"restartCount": count}, None] for count in (0, 3, 0)
+    ]
 
 
 async def test_status_is_told_when_a_check_has_run_and_only_then(

@@ -8,8 +8,10 @@ import sys
 import typer
 
 from sexton import __version__, daemon
+from sexton.cli.audit import audit_command
 from sexton.cli.config import config
 from sexton.cli.doctor import doctor_command
+from sexton.cli.drift import drift_command
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.zombies import zombies_command
 
@@ -62,6 +64,8 @@ app.command("why", rich_help_panel=_LOOK)(why)
 app.command("logs", rich_help_panel=_LOOK)(logs)
 app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
 app.command("zombies", rich_help_panel=_LOOK)(zombies_command)
+app.command("audit", rich_help_panel=_LOOK)(audit_command)
+app.command("drift", rich_help_panel=_LOOK)(drift_command)
 app.add_typer(config, name="config", rich_help_panel=_LOOK)
 
 

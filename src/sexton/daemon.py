@@ -63,6 +63,16 @@ def _parser(role: str) -> argparse.ArgumentParser:
     if role in ("up", "control"):
         parser.add_argument("--listen", metavar="HOST:PORT", help="address of the API, 127.0.0.1:7070 [SEXTON_LISTEN]")
         parser.add_argument("--account", metavar="ID", help="account id in ARNs, twelve digits [SEXTON_ACCOUNT_ID]")
+        parser.add_argument("--store", metavar="URL", help="store of the records, as etcd://host:2379 [SEXTON_STORE]")
+        parser.add_argument("--advertise", metavar="URL", help="where others reach this one [SEXTON_ADVERTISE]")
+        parser.add_argument("--tls-cert", metavar="FILE", help="serve by TLS with this certificate [SEXTON_TLS_CERT]")
+        parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key [SEXTON_TLS_KEY]")
+        parser.add_argument(
+            "--insecure-plaintext",
+            action="store_const",
+            const="true",
+            help="serve other machines without TLS [SEXTON_INSECURE_PLAINTEXT]",
+        )
     if role in ("up", "agent"):
         parser.add_argument("--cluster", metavar="NAME", help="cluster to join [ECS_CLUSTER]")
         parser.add_argument("--docker-host", metavar="URL", help="address of the container engine [DOCKER_HOST]")
@@ -106,18 +116,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def check_listen(chosen: Settings) -> None:
+    """BadSetting for an address that must not, or cannot, be served as it is asked for."""
+    host, _ = split_address(chosen.listen)
+    if bool(chosen.tls_cert) != bool(chosen.tls_key):
+        raise BadSetting("cannot serve by TLS: --tls-cert and --tls-key belong together; give both", typed=True)
+    if not is_loopback(host) and not chosen.tls_cert and not chosen.insecure_plaintext:
+        raise BadSetting(
+            f"cannot listen on {host}: without TLS the control plane serves loopback addresses only; give it "
+            "--tls-cert and --tls-key, or put a TLS proxy in front of 127.0.0.1. --insecure-plaintext serves it all "
+            "the same: whoever is on the way then reads everything that is sent, and may repeat it for 15 minutes",
+            typed=True,
+        )
+    if host in ("0.0.0.0", "::") and not chosen.advertise:  # noqa: S104 - asked about, not bound
+        raise BadSetting(
+            f"cannot tell agents where to connect: {host} is every address of this host; say which one they reach "
+            "it by, with --advertise https://NAME:PORT",
+            typed=True,
+        )
+
+
 def main(role: str, arguments: list[str]) -> int:
     """Run until a signal or the end of all use; the exit code."""
     try:
         command = read_command(role, arguments)
         if role in ("up", "control"):
-            host, _ = split_address(command.settings.listen)
-            if not is_loopback(host):
-                raise BadSetting(
-                    f"cannot listen on {host}: without TLS the control plane serves loopback addresses only; "
-                    "use 127.0.0.1 and put a TLS proxy in front of it",
-                    typed=True,
-                )
+            check_listen(command.settings)
     except BadSetting as error:
         print(f"sexton: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
         return EXIT_USAGE if error.typed else EXIT_FAILED
@@ -155,6 +179,8 @@ async def _live(command: Command) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, 0)
     roles = _Roles(command, failed)
+    if command.settings.tls_cert:  # otherwise a hang-up ends the process, as it does any other
+        loop.add_signal_handler(signal.SIGHUP, roles.reload)
     nursery = Nursery("daemon", lambda name, error: end(EXIT_FAILED))
 
     async def start() -> None:
@@ -181,13 +207,14 @@ def _code_of(error: BaseException) -> int:
     from sexton.agent.standdown import EXIT_CODE, StandDown
     from sexton.control.app import CannotListen
     from sexton.control.keys import KeysError
+    from sexton.kit.certificate import CertificateError
     from sexton.store.contract import StoreError
 
     match error:
         case StandDown():
             logger.error("standing down", extra={"cause": error.cause, "cure": error.cure, "code": EXIT_CODE})
             return EXIT_CODE
-        case CannotListen() | KeysError() | StoreError():
+        case CannotListen() | CertificateError() | KeysError() | StoreError():
             logger.error("cannot start", extra={"reason": str(error)})
             return EXIT_FAILED
         case OSError(filename=name, strerror=str(reason)) if name is not None:
@@ -210,23 +237,31 @@ class _Roles:
         chosen = self._command.settings
         credentials = None
         if self._command.role in ("up", "control"):
-            from sexton.control.app import ControlPlane
+            from sexton.control.app import ControlPlane, TlsFiles
             from sexton.control.app import Options as ControlOptions
             from sexton.core.pace import ECS
 
             host, port = split_address(chosen.listen)
             pace = msgspec.structs.replace(ECS, settle=chosen.service_settle)
-            options = ControlOptions(host, port, Path(chosen.data_dir), chosen.account, chosen.region, pace=pace)
+            options = ControlOptions(
+                host,
+                port,
+                Path(chosen.data_dir),
+                chosen.account,
+                chosen.region,
+                store=chosen.store,
+                advertise=chosen.advertise,
+                tls=TlsFiles(Path(chosen.tls_cert), Path(chosen.tls_key)) if chosen.tls_cert else None,
+                pace=pace,
+            )
             control = ControlPlane(options, self._failed)
             self._running.append(control)
             await control.start()
             if self._command.role == "up":
-                from sexton.cloud.credential_files import Static
-                from sexton.cloud.credentials import Credentials, Keyring
-
-                key = control.admin_key
-                credentials = Keyring([Static(Credentials(key.access_key_id, key.secret_access_key))])
-                chosen = msgspec.structs.replace(chosen, backend=control.endpoint)
+                credentials = control.own_credentials
+                # A certificate that nobody signed is trusted by the process that shows it.
+                bundle = chosen.ca_bundle or chosen.tls_cert
+                chosen = msgspec.structs.replace(chosen, backend=control.endpoint, ca_bundle=bundle)
         if self._command.role in ("up", "agent"):
             from sexton.agent.app import Agent
             from sexton.agent.app import Options as AgentOptions
@@ -235,6 +270,12 @@ class _Roles:
             self._running.append(agent)
             await agent.start()
             logger.info("agent ready")
+
+    def reload(self) -> None:
+        """SIGHUP: look at what may have been renewed. A role that has nothing of the kind goes on."""
+        for role in self._running:
+            if hasattr(role, "reload"):
+                role.reload()
 
     async def stop(self) -> None:
         for role in reversed(self._running):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from sexton.cloud.client import EcsClient
 from sexton.cloud.credential_chain import agent_keyring
 from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.host.taskcgroup import TaskCgroups
+from sexton.kit.certificate import CertificateError, trusting
 from sexton.kit.listener import Listener
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
@@ -83,7 +85,7 @@ class Agent:
     async def start(self) -> None:
         """Come up. Waits for an engine that does not answer yet; StandDown when there is no use in waiting."""
         settings = self._options.settings
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, ssl=_trust(settings)))
         credentials = self._options.credentials or agent_keyring(self._http, environ=self._options.environment)
         # Asked first: an agent without credentials has nothing to do here, whatever else is missing.
         try:
@@ -229,6 +231,16 @@ class Agent:
             raise StandDown(
                 f"cannot listen on {path}: {error.strerror or error}", "Choose another data directory with --data-dir"
             ) from None
+
+
+def _trust(settings: Settings) -> ssl.SSLContext | bool:
+    """Whose certificates are believed: the system's authorities, and the bundle's where one is given."""
+    if not settings.ca_bundle:
+        return True
+    try:
+        return trusting(settings.ca_bundle)
+    except CertificateError as error:
+        raise StandDown(str(error), "Correct AWS_CA_BUNDLE and start the agent again") from None
 
 
 def _endpoint(settings: Settings) -> str:

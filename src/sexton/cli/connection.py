@@ -20,6 +20,7 @@ import typer
 from sexton.cloud.client import EcsClient, Unreachable
 from sexton.cloud.credential_files import Environment, KeysFile, SharedFile
 from sexton.cloud.credentials import Keyring, NoCredentials, Provider
+from sexton.kit.certificate import CertificateError, trusting
 from sexton.wire.errors import EcsError
 
 DEFAULT_DATA_DIR = "/var/lib/sexton"
@@ -45,6 +46,17 @@ def endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_ECS") or os.environ.get("AWS_ENDPOINT_URL") or DEFAULT_ENDPOINT
 
 
+def http_session(timeout: aiohttp.ClientTimeout = aiohttp.ClientTimeout()) -> aiohttp.ClientSession:
+    """A session that believes what AWS_CA_BUNDLE says besides the system's authorities."""
+    bundle = os.environ.get("AWS_CA_BUNDLE", "")
+    if not bundle:
+        return aiohttp.ClientSession(timeout=timeout)
+    try:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(bundle)), timeout=timeout)
+    except CertificateError as error:
+        raise fail(f"{error}; correct AWS_CA_BUNDLE") from None
+
+
 @asynccontextmanager
 async def api() -> AsyncIterator[EcsClient]:
     """A client of the API that the environment names, or of the one on this machine."""
@@ -53,7 +65,7 @@ async def api() -> AsyncIterator[EcsClient]:
     providers: list[Provider] = [Environment(environment), KeysFile(data_dir() / "keys.json")]
     if "AWS_PROFILE" in environment:
         providers.append(SharedFile.from_environment(environment))
-    async with aiohttp.ClientSession() as session:
+    async with http_session() as session:
         yield EcsClient(endpoint(), region, Keyring(providers), session)
 
 

@@ -37,8 +37,18 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 __all__ = ["EcsClient", "Unreachable"]
 
 
+def _whole(endpoint: str) -> str:
+    whole = endpoint if "://" in endpoint else f"https://{endpoint}"
+    target_of(whole)  # says at once what cannot be called
+    return whole
+
+
 class EcsClient:
-    """Calls one endpoint in one region; the session is the caller's and stays open."""
+    """Calls one endpoint in one region; the session is the caller's and stays open.
+
+    An endpoint may be several, separated by commas, that serve the same: one of them is called until it cannot be
+    reached or says that it cannot serve, and then, with the next call, the one behind it.
+    """
 
     def __init__(
         self,
@@ -50,8 +60,7 @@ class EcsClient:
         clock: Callable[[], float] = time.time,
         user_agent: str = USER_AGENT,
     ) -> None:
-        self._endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-        target_of(self._endpoint)  # says at once what cannot be called
+        self._places = [_whole(one.strip()) for one in endpoint.split(",")]
         self._region = region
         self._credentials = credentials
         self._session = session
@@ -96,10 +105,24 @@ class EcsClient:
                 raise
         return await self._post(operation, body, others)
 
+    @property
+    def _endpoint(self) -> str:
+        return self._places[0]
+
     async def _post(self, operation: str, body: bytes, credentials: Credentials) -> bytes:
+        place = self._places[0]
+        try:
+            return await self._post_to(place, operation, body, credentials)
+        except (Unreachable, EcsError) as error:
+            away = isinstance(error, Unreachable) or error.status == HTTPStatus.SERVICE_UNAVAILABLE
+            if away and self._places[0] is place:
+                self._places.append(self._places.pop(0))
+            raise
+
+    async def _post_to(self, endpoint: str, operation: str, body: bytes, credentials: Credentials) -> bytes:
         request = Request(
             method="POST",
-            url=self._endpoint,
+            url=endpoint,
             headers={
                 "Content-Type": "application/x-amz-json-1.1",
                 "X-Amz-Target": f"{TARGET_PREFIX}.{operation}",

@@ -1,7 +1,10 @@
-"""The control plane's wiring: store, records, scheduler, operations, links, port. Nothing is decided here.
+"""The control plane's wiring: store, records, keys, scheduler, operations, links, port. Nothing is decided here.
 
-Start order: keys and store, records, then the port, so that the first request finds everything. Stop order is the
+Start order: store, records, keys, then the port, so that the first request finds everything. Stop order is the
 reverse: the port closes first, agents are told to come back later, then the store is flushed.
+
+Over a store that others share, this is one replica of several: it says that it is alive, and what only one of them may
+do (schedule services, forget what has ended, show who is gone) is done by the one that leads.
 """
 
 from __future__ import annotations
@@ -9,30 +12,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from aiohttp import web
 
-from sexton.cloud.credentials import Credentials
+from sexton.cloud.credentials import Credentials, CredentialSource
 from sexton.cloud.sigv4_verify import Verifier
-from sexton.control import retention
-from sexton.control.context import Call, over
+from sexton.control import presence, retention
+from sexton.control.context import Call, Context, over
 from sexton.control.dispatch import Dispatcher
 from sexton.control.frontdoor import FrontDoor, malformed, refuse
-from sexton.control.keys import Key, Keys, load_or_create
+from sexton.control.gates import Gates
+from sexton.control.keys import Key
+from sexton.control.keystore import Keystore
+from sexton.control.leader import LEASE_SECONDS, Leadership
 from sexton.control.link.acs import AcsLink
 from sexton.control.link.tcs import TcsLink
 from sexton.control.ops import clusters
+from sexton.control.presence import Replica, Undertaker, replica_name
 from sexton.control.records import Records
 from sexton.control.services import Reconciler
 from sexton.core import names
 from sexton.core.pace import ECS, Pace
+from sexton.kit.certificate import Certificate
 from sexton.kit.listener import LIMITS, Limits, Listener
 from sexton.kit.supervise import Nursery
-from sexton.store.contract import Durability, Store
+from sexton.store.contract import Compare, Distant, Durability, Store
 from sexton.store.opening import open_store
+from sexton.store.transfer import check_whole
 from sexton.wire import ecs
 from sexton.wire.errors import ServerException
 
@@ -46,6 +55,13 @@ class CannotListen(Exception):  # noqa: N818 - the message is for a person
     """The address is not to be had; the message says what to do."""
 
 
+class TlsFiles(NamedTuple):
+    """A certificate with its chain, and its key, as PEM files."""
+
+    certificate: Path
+    key: Path
+
+
 class Options(NamedTuple):
     """What a control plane is told at its start."""
 
@@ -55,6 +71,9 @@ class Options(NamedTuple):
     account: str
     region: str  # of the default cluster; requests choose their own
     store: str = ""  # a store's URL; empty means SQLite in the data directory
+    advertise: str = ""  # URL at which agents and other replicas reach this one; empty means the address it listens on
+    tls: TlsFiles | None = None
+    lease: float = LEASE_SECONDS  # how long a replica that died is waited for, where several share a store
     limits: Limits = LIMITS
     pace: Pace = ECS  # of the service scheduler
 
@@ -68,28 +87,55 @@ class ControlPlane:
         self._store: Store | None = None
         self._listener: Listener | None = None
         self._links: tuple[AcsLink, TcsLink] | None = None
-        self._keys: Keys | None = None
+        self._keys: Keystore | None = None
         self._door: FrontDoor | None = None
+        self._leadership: Leadership | None = None
+        self._certificate: Certificate | None = None
         self.port = 0
 
     @property
     def endpoint(self) -> str:
-        return f"http://{_bracketed(self._options.host)}:{self.port}"
+        """Where agents reach this control plane."""
+        scheme = "https" if self._options.tls else "http"
+        return self._options.advertise or f"{scheme}://{_bracketed(self._options.host)}:{self.port}"
+
+    @property
+    def own_credentials(self) -> CredentialSource:
+        """The administrator's key as it is at each moment, for an agent in this process."""
+        return _OwnCredentials(self)
+
+    def reload(self) -> None:
+        """Take up a renewed certificate now."""
+        if self._certificate is not None:
+            self._certificate.reload()
 
     @property
     def admin_key(self) -> Key:
         assert self._keys is not None
-        return self._keys.keys[0]
+        return self._keys.own
+
+    @property
+    def leads(self) -> bool:
+        """Whether what only one control plane may do is done here."""
+        return self._fence() is not None
+
+    def _fence(self) -> Sequence[Compare] | None:
+        if self._leadership is None:
+            return ()
+        term = self._leadership.term
+        return None if term is None else (term.fence,)
 
     async def start(self) -> None:
         """Come up; raises KeysError, StoreError or CannotListen with a message for a person."""
         options = self._options
+        if options.tls is not None:
+            self._certificate = Certificate(options.tls.certificate, options.tls.key)
+            self._nursery.start("certificate", self._certificate.watch())
         self._store = await open_store(
             options.store or f"sqlite://{options.data_dir / STORE_FILE}", durability=Durability.FULL
         )
         try:
-            # Behind the store, which only one process gets: two that start at once must not both make keys.
-            self._keys = load_or_create(options.data_dir / KEYS_FILE)
+            await check_whole(self._store)
             await self._open(self._store)
         except BaseException:
             await self.stop()
@@ -98,39 +144,72 @@ class ControlPlane:
     async def _open(self, store: Store) -> None:
         options = self._options
         records = Records(store)
+        shared = isinstance(store, Distant)
         indexed = over(records, options.account)
         await records.start(self._nursery)
+        self._keys = Keystore(records, options.data_dir / KEYS_FILE)
+        await self._keys.open(self._nursery)
         # The port is known only once it is bound; agents are told it in every discovery.
         self._listener = Listener(self._serve, options.limits, malformed)
         try:
-            self.port = await self._listener.open(options.host, options.port)
+            tls = self._certificate.context if self._certificate else None
+            self.port = await self._listener.open(options.host, options.port, tls)
         except OSError as error:
             raise CannotListen(
                 f"cannot listen on {options.host}:{options.port}: {error.strerror}; "
                 "stop what uses the port, or choose another with --listen"
             ) from None
         context = indexed._replace(endpoint=self.endpoint)
-        verifier = Verifier(self._find_key, services=("ecs",))
+        if isinstance(store, Distant):
+            context = context._replace(replica=replica_name(), gates=Gates(), trouble=lambda: store.trouble)
+            self._leadership = Leadership(store, context.replica, ttl=options.lease)
+        verifier = Verifier(self._keys.find, services=("ecs",))
         self._links = AcsLink(context, verifier), TcsLink(context, verifier)
-        acs, tcs = self._links
-        await acs.start()
+        if not shared:
+            await presence.nobody_is_here(context)
         call = Call(options.region, self.admin_key.access_key_id, time.time())
         await clusters.create(context, call, ecs.CreateClusterRequest(cluster_name=names.DEFAULT_CLUSTER))
-        self._nursery.start("retention", retention.run(context))
-        self._nursery.start("services", Reconciler(context, pace=options.pace).run())
+        self._start_loops(store, context)
+        acs, tcs = self._links
         self._door = FrontDoor(
-            Dispatcher(context, verifier), {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve}, options.limits.body
+            Dispatcher(context, verifier),
+            {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve},
+            options.limits.body,
+            context.trouble,
         )
         log.info("control plane ready", extra={"endpoint": self.endpoint, "revision": records.revision})
+
+    def _start_loops(self, store: Store, context: Context) -> None:
+        """What runs by itself: of several replicas, in the one that leads alone."""
+        assert self._links is not None
+        acs, tcs = self._links
+        reconciler = Reconciler(context, self._fence, self._options.pace)
+        self._nursery.start("retention", retention.run(context, self._fence))
+        self._nursery.start("services", reconciler.run())
+        if self._leadership is None:
+            return
+        undertaker = Undertaker(context, self._fence)
+
+        def wake(_: object) -> None:
+            reconciler.wake()
+            undertaker.wake()
+
+        def send_away() -> None:
+            acs.send_away()
+            tcs.send_away()
+
+        self._leadership.listen(wake)
+        self._nursery.start("undertaker", undertaker.run())
+        replica = Replica(
+            store, context.records, context.replica, self.endpoint, acs.show_all, send_away, ttl=self._options.lease
+        )
+        self._nursery.start("replica", replica.run())
+        self._nursery.start("leader", self._leadership.run())
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._door is None:
             return refuse(ServerException("The control plane is starting; try again."), 503)
         return await self._door(request)
-
-    def _find_key(self, access_key_id: str) -> Credentials | None:
-        secret = self._keys.secret_of(access_key_id) if self._keys else None
-        return Credentials(access_key_id, secret) if secret else None
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""
@@ -144,6 +223,20 @@ class ControlPlane:
         if self._store is not None:
             await self._store.close()
         log.info("control plane stopped")
+
+
+class _OwnCredentials:
+    """Follows the control plane's own key through its rotations."""
+
+    def __init__(self, control: ControlPlane) -> None:
+        self._control = control
+
+    async def current(self) -> Credentials:
+        key = self._control.admin_key
+        return Credentials(key.access_key_id, key.secret_access_key)
+
+    def forget(self, refused: Credentials) -> None:
+        """The next answer is of that moment anyway."""
 
 
 def _bracketed(host: str) -> str:

@@ -10,10 +10,12 @@ import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
 
+from sexton.control.gates import Gates
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
 from sexton.control.scheduler import Scheduler
@@ -52,11 +54,18 @@ class Context(NamedTuple):
     service_tasks: ServiceTasks
     account: str
     endpoint: str  # where agents reach this control plane
+    replica: str = ""  # its name among those over one store; it has none where it is alone
+    gates: Gates | None = None
+    trouble: Callable[[], str] = str  # what keeps the store from taking writes; empty while nothing does
     new_id: Callable[[], str] = lambda: secrets.token_hex(16)
     clock: Callable[[], float] = time.time
 
     def place(self, call: Call) -> Place:
         return Place(call.region, self.account)
+
+    def placing(self, region: str, cluster: str) -> AbstractAsyncContextManager[None]:
+        """Hold this while tasks are placed in a cluster: see ``gates``."""
+        return self.gates.at(f"{region}/{cluster}") if self.gates is not None else nullcontext()
 
 
 def over(records: Records, account: str) -> Context:

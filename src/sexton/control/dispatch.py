@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
+from sexton.control import authority
 from sexton.control.context import Call, Context, Operation
 from sexton.control.ops import (
     accountsettings,
@@ -39,6 +40,7 @@ from sexton.control.ops import (
 from sexton.store.contract import StoreError
 from sexton.wire import constraints, ecs
 from sexton.wire.errors import (
+    SERVER_FAULT,
     UNREADABLE,
     EcsError,
     InternalFailure,
@@ -77,17 +79,20 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 
 _PREFIX = ecs.TARGET_PREFIX + "."
+# Operations that change nothing: they are served from memory while the store is away.
+_READS = ("Describe", "List")
 
 
 class Reply:
-    """An answer: status, body, and the id that finds it in the log."""
+    """An answer: status, body, the id that finds it in the log, and whether it may be of yesterday."""
 
-    __slots__ = ("body", "request_id", "status")
+    __slots__ = ("body", "request_id", "stale", "status")
 
-    def __init__(self, status: int, body: bytes, request_id: str) -> None:
+    def __init__(self, status: int, body: bytes, request_id: str, *, stale: bool = False) -> None:
         self.status = status
         self.body = body
         self.request_id = request_id
+        self.stale = stale
 
 
 class Dispatcher:
@@ -106,14 +111,14 @@ class Dispatcher:
         request_id = f"{self._process}{next(self._numbers):012x}"
         try:
             answer = await self._serve(target, path, headers, body)
-            return Reply(200, self._encoder.encode(answer), request_id)
+            return Reply(200, self._encoder.encode(answer), request_id, stale=bool(self._context.trouble()))
         except EcsError as error:
             refusal = error
         except SignatureRefused as error:
             refusal = EcsError(error.message, code=str(error.kind))
         except StoreError as error:
             log.error("store refused", extra={"request_id": request_id, "target": target, "reason": str(error)})
-            refusal = ServerException("The control plane's store cannot take writes now; try again.")
+            refusal = ServerException("The control plane's store cannot take writes now; try again.", status=503)
         except Exception:
             # The edge: an operation that fails in an unforeseen way must still answer, and must be found in the log.
             log.exception("operation failed", extra={"request_id": request_id, "target": target})
@@ -147,4 +152,32 @@ class Dispatcher:
         violations = constraints.check(request)
         if violations:
             raise InvalidParameterException(constraints.describe(violations))
-        return await operation(self._context, Call(who.region, who.access_key, now), request)
+        call = Call(who.region, who.access_key, now)
+        authority.check(self._context, call, name, request)
+        return await self._operate(name, operation, call, request)
+
+    async def _operate(self, name: str, operation: Operation, call: Call, request: msgspec.Struct) -> msgspec.Struct:
+        """Serve it from what this process has seen; of a no that news from other replicas may turn into a yes, once
+        more with the news."""
+        context = self._context
+        trouble = context.trouble()
+        if trouble and not name.startswith(_READS):
+            raise ServerException(f"The control plane's store is away, so it takes no changes: {trouble}", status=503)
+        if not context.replica or trouble:
+            return await operation(context, call, request)
+        try:
+            answer = await operation(context, call, request)
+        except EcsError as error:
+            if error.status >= SERVER_FAULT or not await context.records.catch_up():
+                raise
+        else:
+            if not _in_vain(name, answer) or not await context.records.catch_up():
+                return answer
+        return await operation(context, call, request)
+
+
+def _in_vain(name: str, answer: msgspec.Struct) -> bool:
+    """Whether an answer that changed nothing names something that this process does not know, or has no room for."""
+    if isinstance(answer, ecs.RunTaskResponse | ecs.StartTaskResponse):
+        return bool(answer.failures) and not answer.tasks
+    return name.startswith(_READS) and bool(getattr(answer, "failures", None))

@@ -26,16 +26,26 @@ from sexton.wire.errors import (
 MOST_BODY = 1 << 20
 JSON = "application/x-amz-json-1.1"
 
+# On an answer from memory while the store is away: true when it was last seen, and perhaps no longer.
+STALE_HEADER = "x-sexton-stale"
+
 Upgrade = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class FrontDoor:
     """Routes requests; ``upgrades`` serves websockets by path."""
 
-    def __init__(self, dispatcher: Dispatcher, upgrades: dict[str, Upgrade], body_seconds: float) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        upgrades: dict[str, Upgrade],
+        body_seconds: float,
+        trouble: Callable[[], str] = str,
+    ) -> None:
         self._dispatcher = dispatcher
         self._upgrades = upgrades
         self._body_seconds = body_seconds
+        self._trouble = trouble
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "POST":
@@ -45,9 +55,14 @@ class FrontDoor:
             if upgrade is not None:
                 return await upgrade(request)
             if request.path == "/health":
-                body = msgspec.json.encode({"status": "ok", "version": __version__})
-                return web.Response(body=body, content_type="application/json")
+                return self._health()
         return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
+
+    def _health(self) -> web.Response:
+        """For whoever chooses between control planes: one that has lost its store can serve no agent."""
+        lost = bool(self._trouble())
+        body = msgspec.json.encode({"status": "store away" if lost else "ok", "version": __version__})
+        return web.Response(status=503 if lost else 200, body=body, content_type="application/json")
 
     async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -62,11 +77,10 @@ class FrontDoor:
             return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
         reply = await self._dispatcher.serve(request.headers.get("X-Amz-Target"), "/", headers, body)
-        return web.Response(
-            status=reply.status,
-            body=reply.body,
-            headers={"Content-Type": JSON, "x-amzn-RequestId": reply.request_id},
-        )
+        answer_headers = {"Content-Type": JSON, "x-amzn-RequestId": reply.request_id}
+        if reply.stale:
+            answer_headers[STALE_HEADER] = "true"
+        return web.Response(status=reply.status, body=reply.body, headers=answer_headers)
 
 
 def refuse(error: EcsError, status: int) -> web.Response:

@@ -1,7 +1,8 @@
-"""The access keys that this control plane accepts, made at its first start.
+"""The keys file: this host's way in, a copy of the control plane's own key with mode 0600.
 
-One JSON file, mode 0600, holds them; whoever can read it is the administrator. A file that others could read is
-refused rather than used, since then it may already have been read. The secret never appears in a log or a repr.
+All keys are in the store, where every control plane over it finds them (``keystore``). The file is for people and
+tools on this host: whoever can read it is the administrator. A file that others could read is refused rather than
+used, since then it may already have been read. The secret never appears in a log or a repr.
 """
 
 from __future__ import annotations
@@ -40,12 +41,6 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: tuple[Key, ...]
 
-    def secret_of(self, access_key_id: str) -> str | None:
-        for key in self.keys:
-            if key.access_key_id == access_key_id:
-                return key.secret_access_key
-        return None
-
 
 def new_key() -> Key:
     return Key(
@@ -54,13 +49,13 @@ def new_key() -> Key:
     )
 
 
-def load_or_create(path: Path) -> Keys:
-    """Read the keys, or make the first one."""
+def read_keys(path: Path) -> Keys | None:
+    """What the file holds; None when there is none."""
     try:
         # Not blocking, so that a pipe in the file's place is found out instead of waited for.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return _create(path)
+        return None
     except OSError as error:
         raise KeysError(f"cannot read {path}: {error.strerror}; it must be a plain file of this user") from None
     try:
@@ -68,34 +63,34 @@ def load_or_create(path: Path) -> Keys:
         with os.fdopen(handle, "rb", closefd=False) as file:
             data = file.read()
     except OSError as error:
-        raise KeysError(f"cannot read {path}: {error.strerror}; restore it, or remove it to get new keys") from None
+        raise KeysError(f"cannot read {path}: {error.strerror}; remove it, it is made again") from None
     finally:
         os.close(handle)
     try:
         keys = msgspec.json.decode(data, type=Keys)
     except UNREADABLE as error:
-        raise KeysError(f"cannot read {path}: {error}; restore it, or remove it to get new keys") from None
+        raise KeysError(f"cannot read {path}: {error}; remove it, it is made again") from None
     if not keys.keys or not all(key.access_key_id and key.secret_access_key for key in keys.keys):
-        raise KeysError(f"cannot use {path}: it lacks a key or a secret; restore it, or remove it to get new keys")
+        raise KeysError(f"cannot use {path}: it lacks a key or a secret; remove it, it is made again")
     return keys
 
 
-def _create(path: Path) -> Keys:
-    keys = Keys(keys=(new_key(),))
+def write_keys(path: Path, keys: Keys) -> None:
+    """Put these keys into the file, readable by its owner alone from the first byte."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(path, msgspec.json.format(msgspec.json.encode(keys)), mode=0o600)
     except OSError as error:
         raise KeysError(f"cannot write {path}: {error.strerror}; choose another --data-dir") from None
-    return keys
 
 
 def _check(path: Path, status: os.stat_result) -> None:
     """Only a file that nobody else can have read or written is believed."""
     if not stat.S_ISREG(status.st_mode):
-        raise KeysError(f"cannot read {path}: it is not a plain file; move it away to get new keys")
+        raise KeysError(f"cannot read {path}: it is not a plain file; move it away, it is made again")
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise KeysError(
-            f"cannot trust {path}: others may read it (mode {mode:04o}); remove it to get new keys, or chmod 600"
+            f"cannot trust {path}: others may read it (mode {mode:04o}); chmod 600 it, and when this control plane "
+            "runs, replace the key with 'sexton keys rotate'"
         )

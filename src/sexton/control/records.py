@@ -28,6 +28,9 @@ from sexton.wire import ecs
 
 log = logging.getLogger(__name__)
 
+# Written only to see it come back; what it holds means nothing.
+BARRIER_KEY = "barrier"
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -85,10 +88,51 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     region: str
     cluster: str
     instance: ecs.ContainerInstance
+    replica: str = ""  # the control plane that holds its agent's connection; none has a name where there is only one
 
     @property
     def arn(self) -> str:
         return self.instance.container_instance_arn or ""
+
+
+class SlotRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Changes with every task placed on a container instance, so that two replicas never give the same room twice."""
+
+    replica: str
+
+
+class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A control plane that is alive: the record goes with its lease."""
+
+    name: str
+    endpoint: str
+    version: str
+    since: float
+
+
+class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An access key. The secret stays out of every representation."""
+
+    access_key_id: str
+    secret_access_key: str
+    role: str
+    name: str = ""  # whatever its owner calls it
+    instance: str = ""  # the container instance an agent's key is bound to
+    created_at: float
+    created_by: str = ""
+    disabled: bool = False
+    ends_at: float = 0.0  # when it stops being accepted; 0 means never
+    successor: str = ""  # the key that took its place
+    own: bool = False  # the control plane's own, which is also in each one's keys file
+
+    def __repr__(self) -> str:
+        return f"KeyRecord({self.access_key_id}, {self.role})"
+
+
+class PointerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of several records is the one that counts."""
+
+    to: str
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -265,6 +309,10 @@ class Records:
             lambda record: None if record.stopped else record.task.container_instance_arn
         )
         self.tokens = Table("tokens/", TokenRecord)
+        self.slots = Table("slots/", SlotRecord)
+        self.replicas = Table("replicas/", ReplicaRecord)
+        self.keys = Table("keys/", KeyRecord)
+        self.pointers = Table("pointers/", PointerRecord)
         self._tables: dict[str, Table[msgspec.Struct]] = {
             table.prefix: table  # type: ignore[misc]
             for table in (
@@ -272,11 +320,15 @@ class Records:
                 self.definitions,
                 self.families,
                 self.instances,
+                self.keys,
+                self.pointers,
                 self.providers,
+                self.replicas,
                 self.service_deployments,
                 self.service_revisions,
                 self.services,
                 self.settings,
+                self.slots,
                 self.tasks,
                 self.tokens,
             )
@@ -285,7 +337,11 @@ class Records:
         # Records just written by this process, by the identity of their bytes' content: they need no decoding.
         self._written: dict[bytes, msgspec.Struct] = {}
         self.revision = 0
+        self.changes = 0
+        """How many changes of records this process has seen: more of them is news."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._catching: asyncio.Lock = asyncio.Lock()
+        self._caught = 0
 
     async def start(self, nursery: Nursery) -> None:
         """Read everything, then follow the store."""
@@ -323,6 +379,7 @@ class Records:
             table = self._tables.get(change.key[: change.key.find("/") + 1])
             if table is None:
                 continue
+            self.changes += 1
             written = self._written.pop(change.value, None) if change.value is not None else None
             tell = table.apply(change, written)
             if tell is not None:
@@ -371,6 +428,19 @@ class Records:
             self._waiting.append((result.revision, future))
             await future
         return result
+
+    async def catch_up(self) -> bool:
+        """Wait until these tables show what anybody was told before this call; whether that was news.
+
+        A write of our own comes back behind everything that was written before it. Whoever asks while one is on its
+        way waits for the next one, which all of them share.
+        """
+        before, asked = self.changes, self._caught
+        async with self._catching:
+            if self._caught < asked + 2:
+                await self.commit([], [Put(BARRIER_KEY, b"")])
+                self._caught += 1
+        return self.changes > before
 
     def _forget(self, writes: Sequence[Write]) -> None:
         for write in writes:

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from sexton.control import serviceretention, tokens
+from sexton.control import keystore, serviceretention, tokens
 from sexton.control.context import Context
 from sexton.control.ops import instances, taskdef_removal
+from sexton.control.services import Fence, alone
 from sexton.store.contract import Compare, StoreError, Write
 
 log = logging.getLogger(__name__)
@@ -24,15 +25,19 @@ ROUND_SECONDS = 60.0
 BATCH = 200
 
 
-async def run(context: Context) -> None:
-    """One round a minute. One that fails because the store does is tried again by the next."""
+async def run(context: Context, fence: Fence = alone) -> None:
+    """One round a minute, of the one control plane that may. One that fails because the store does is tried again by
+    the next. What is removed is removed as it was looked at, so that two rounds at once do no harm."""
     while True:
         await asyncio.sleep(ROUND_SECONDS)
+        if fence() is None:
+            continue
         try:
             await instances.abandon(context, context.clock())
             await sweep(context, context.clock())
             await serviceretention.sweep(context, context.clock())
             await taskdef_removal.sweep(context, context.clock())
+            await keystore.sweep(context.records, context.clock())
         except StoreError as error:
             log.warning("cannot forget what has ended", extra={"reason": str(error)})
 

@@ -186,6 +186,12 @@ def principal_arn(place: Place, who: str) -> str:
     return f"arn:{partition(place.region)}:iam::{place.account}:{who}"
 
 
+def region_of(arn: str) -> str:
+    """The region of an ARN; empty when it is none."""
+    parts = arn.split(":", 4)
+    return parts[3] if len(parts) == 5 and parts[0] == "arn" else ""
+
+
 def last_part(arn: str) -> str:
     """The id at the end of an ARN."""
     return arn.rsplit("/", 1)[-1]

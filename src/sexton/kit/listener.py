@@ -12,6 +12,7 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # Time that running requests get when the listener closes.
 CLOSE_SECONDS = 1.0
+# A peer that has not agreed on its encryption by then is not going to.
+HANDSHAKE_SECONDS = 15.0
 # Bytes of a body that nobody wants are read for this long, so that the answer is seen before the connection ends.
 LINGER_SECONDS = 1.0
 # Open files that are left to everything but connections: the store, websockets' timers, logs, child processes.
@@ -171,11 +174,14 @@ class Listener:
         most = min(self._limits.connections, _open_files(self._limits.connections + OTHER_FILES) - OTHER_FILES)
         return _Server(self._answer, most, self._refuse, self._limits.idle)
 
-    async def open(self, host: str, port: int) -> int:
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on TCP; returns the port (the one the system chose, for 0). OSError when it is taken."""
         self._server = self._make()
         loop = asyncio.get_running_loop()
-        self._sockets = await loop.create_server(self._server, host, port, reuse_address=True, backlog=1024)
+        handshake = HANDSHAKE_SECONDS if tls is not None else None
+        self._sockets = await loop.create_server(
+            self._server, host, port, reuse_address=True, backlog=1024, ssl=tls, ssl_handshake_timeout=handshake
+        )
         return int(self._sockets.sockets[0].getsockname()[1])
 
     async def open_unix(self, path: Path) -> None:

@@ -28,7 +28,7 @@ ROWS: tuple[Setting, ...] = (
         "ECS_BACKEND_HOST",
         "backend",
         values.text,
-        "URL of the ECS API; empty means Amazon's for the region",
+        "URL of the ECS API, or several separated by commas that serve the same; empty means Amazon's for the region",
         key="APIEndpoint",
     ),
     Setting(

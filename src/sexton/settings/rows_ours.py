@@ -15,6 +15,12 @@ def _account(raw: str) -> str:
     return raw
 
 
+def _url(raw: str) -> str:
+    if not re.fullmatch(r"https?://[^/?#\s]+/?", raw):
+        raise BadValue("must be the URL of a host without a path, such as https://control-1.example.com:7070")
+    return raw.rstrip("/")
+
+
 ROWS: tuple[Setting, ...] = (
     Setting("SEXTON_LISTEN", "listen", values.text, "address and port of the control plane"),
     Setting(
@@ -24,6 +30,34 @@ ROWS: tuple[Setting, ...] = (
         "address and port of the agent's introspection and metrics; off means none",
     ),
     Setting("SEXTON_ACCOUNT_ID", "account", _account, "account id in the control plane's ARNs", strict=True),
+    Setting(
+        "SEXTON_STORE",
+        "store",
+        values.text,
+        "where the control plane keeps its records, such as etcd://host:2379,other:2379; empty means a file in the "
+        "data directory",
+    ),
+    Setting(
+        "SEXTON_ADVERTISE",
+        "advertise",
+        _url,
+        "URL at which agents and other control planes reach this one; empty means the address it listens on",
+        strict=True,
+    ),
+    Setting("SEXTON_TLS_CERT", "tls_cert", values.text, "PEM file with the control plane's certificate and its chain"),
+    Setting("SEXTON_TLS_KEY", "tls_key", values.text, "PEM file with that certificate's key"),
+    Setting(
+        "SEXTON_INSECURE_PLAINTEXT",
+        "insecure_plaintext",
+        values.boolean,
+        "serve other machines without TLS: everybody on the way can read what is sent",
+    ),
+    Setting(
+        "AWS_CA_BUNDLE",
+        "ca_bundle",
+        values.text,
+        "PEM file of certificates that the agent and the command line trust besides the system's",
+    ),
     Setting(
         "SEXTON_SERVICE_SETTLE",
         "service_settle",

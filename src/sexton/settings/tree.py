@@ -114,5 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7070"
     introspection: tuple[str, int] = ("127.0.0.1", 51678)
     account: str = "000000000000"
+    store: str = ""
+    advertise: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    insecure_plaintext: bool = False
+    ca_bundle: str = ""
     service_settle: float = 40.0
     debug_loop: bool = False

@@ -89,7 +89,7 @@ async def test_a_store_that_cannot_write_is_the_servers_fault_and_no_traceback(a
     world.store.txn = failing
     status, answer, request_id = await ask("CreateCluster", b'{"clusterName": "a"}')
 
-    assert (status, answer["__type"]) == (500, "ServerException")
+    assert (status, answer["__type"]) == (503, "ServerException")
     assert "disk" not in answer["message"]
     (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert (record.request_id, record.exc_info) == (request_id, None)

@@ -18,16 +18,17 @@ import msgspec
 from aiohttp import web
 
 from sexton.cloud.sigv4_verify import Verifier
+from sexton.control import presence
 from sexton.control.context import Call, Context
 from sexton.control.link.delivery import RESEND_AFTER, Delivery
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
 from sexton.control.link.socket import AgentSocket, Gone
-from sexton.control.ops import instances
 from sexton.control.records import Entry, InstanceRecord, TaskRecord
 from sexton.core import names, render
 from sexton.kit.supervise import Nursery
+from sexton.store.contract import StoreError
 from sexton.wire import acs, acs_task
-from sexton.wire.errors import WireError
+from sexton.wire.errors import EcsError, WireError
 
 log = logging.getLogger(__name__)
 
@@ -64,20 +65,35 @@ class AcsLink:
         context.records.tasks.listen(self._on_task)
         context.records.instances.listen(self._on_instance)
 
-    async def start(self) -> None:
-        """Nobody is connected to a control plane that has just started, whatever its records say."""
-        known = [entry.value for entry in self._context.records.instances.all()]
-        await asyncio.gather(
-            *(self._show_presence(one.region, one.cluster, one.arn) for one in known if one.instance.agent_connected)
-        )
-
     def _on_instance(
         self, _key: str, before: Entry[InstanceRecord] | None, after: Entry[InstanceRecord] | None
     ) -> None:
-        """A deregistered instance has nothing to say or hear any more; its agent learns why when it calls again."""
-        session = self._sessions.get(before.value.arn) if before and not after else None
-        if session is not None:
+        """A deregistered instance has nothing to say or hear any more, its agent learns why when it calls again; and
+        an agent that is connected to another control plane by now is not coming back to this connection."""
+        session = self._sessions.get(before.value.arn) if before else None
+        if session is None or before is None:
+            return
+        if after is None:
             self._closings.start("deregistered", session.close("the container instance is inactive"))
+        elif before.value.replica == self._context.replica and after.value.replica not in ("", before.value.replica):
+            self._closings.start("elsewhere", session.close("a newer connection took over"))
+
+    def show_all(self) -> None:
+        """Write anew whose agents are here: nothing that was written before counts any more."""
+        for session in list(self._sessions.values()):
+            peer = session.peer
+            self._closings.start("presence", self._show_again(peer.call.region, peer.cluster, peer.instance_arn))
+
+    async def _show_again(self, region: str, cluster: str, arn: str) -> None:
+        try:
+            await self._show_presence(region, cluster, arn)
+        except (StoreError, EcsError) as error:
+            log.warning("presence not written", extra={"instance": arn, "reason": str(error)})
+
+    def send_away(self) -> None:
+        """Have every agent connect anew: another control plane can do more for it."""
+        for session in list(self._sessions.values()):
+            self._closings.start("away", session.close("this control plane has lost its store"))
 
     def _on_task(self, _key: str, before: Entry[TaskRecord] | None, after: Entry[TaskRecord] | None) -> None:
         entry = after or before
@@ -90,7 +106,7 @@ class AcsLink:
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of the ACS path."""
         try:
-            peer = admit(self._context, self._verifier, request, "clusterArn", "containerInstanceArn")
+            peer = await admit(self._context, self._verifier, request, "clusterArn", "containerInstanceArn")
             socket = await open_socket(request)
         except Refused as refusal:
             log.log(refusal.level, "agent refused", extra={"channel": "acs", "reason": str(refusal)})
@@ -117,7 +133,7 @@ class AcsLink:
                 log.info(
                     "agent disconnected", extra={"instance": peer.instance_arn, "code": socket.response.close_code}
                 )
-                await self._show_presence(peer.call.region, peer.cluster, peer.instance_arn)
+                await self._show_again(peer.call.region, peer.cluster, peer.instance_arn)
         return socket.response
 
     async def close(self) -> None:
@@ -135,7 +151,7 @@ class AcsLink:
         call = Call(region, "", time.time())
         while True:
             here = arn in self._sessions
-            entry = await instances.change(self._context, call, cluster, arn, agent_connected=here)
+            entry = await presence.show(self._context, call, cluster, arn, here=here)
             if entry is None or here == (arn in self._sessions):
                 return
 

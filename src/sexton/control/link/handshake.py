@@ -12,10 +12,12 @@ from typing import NamedTuple
 from aiohttp import web
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
+from sexton.control import authority
 from sexton.control.context import Call, Context
 from sexton.control.link.socket import AgentSocket, NoUpgrade
 from sexton.control.ops import instances
 from sexton.core import names
+from sexton.store.contract import StoreError
 from sexton.wire.errors import EcsError
 from sexton.wire.refusal import Refusal, encode_refusal
 
@@ -42,7 +44,7 @@ class Refused(Exception):  # noqa: N818 - becomes the answer to the upgrade
         )
 
 
-def admit(
+async def admit(
     context: Context, verifier: Verifier, request: web.BaseRequest, cluster_field: str, instance_field: str
 ) -> Peer:
     """Let an agent in, or raise Refused."""
@@ -54,6 +56,21 @@ def admit(
     except SignatureRefused as error:
         raise Refused(403, "AccessDeniedException", error.message, stranger=True) from None
     call = Call(who.region, who.access_key, now)
+    try:
+        if context.trouble():
+            raise StoreError(context.trouble())
+        try:
+            return _known(context, call, request, cluster_field, instance_field)
+        except Refused:
+            # An agent that is refused stands down: it may have registered at another control plane a moment ago.
+            if not (context.replica and await context.records.catch_up()):
+                raise
+        return _known(context, call, request, cluster_field, instance_field)
+    except StoreError as error:
+        raise Refused(503, "ServerException", f"The control plane's store is away: {error}") from None
+
+
+def _known(context: Context, call: Call, request: web.BaseRequest, cluster_field: str, instance_field: str) -> Peer:
     cluster = names.parse_cluster(request.query.get(cluster_field))
     entry = context.records.clusters.get(call.region, cluster) if cluster else None
     if cluster is None or entry is None or entry.value.cluster.status != "ACTIVE":
@@ -64,6 +81,10 @@ def admit(
         raise Refused(400, "InvalidInstanceException", error.message) from None
     if instance is None:
         raise Refused(400, "InactiveInstanceException", "The container instance is not registered; it is inactive.")
+    try:
+        authority.check_instance(context, call, "ecs:Poll", instance.value.arn)
+    except EcsError as error:
+        raise Refused(403, error.code, error.message) from None
     attributes = {one.name for one in instance.value.instance.attributes or ()}
     return Peer(
         call=call,

@@ -57,7 +57,7 @@ class TcsLink:
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of the TCS path."""
         try:
-            peer = admit(self._context, self._verifier, request, "cluster", "containerInstance")
+            peer = await admit(self._context, self._verifier, request, "cluster", "containerInstance")
             # Agents say nothing here for minutes when their metrics are switched off; a ping tells who is gone.
             socket = await open_socket(request, ping_seconds=HEARTBEAT_SECONDS)
         except Refused as refusal:
@@ -76,6 +76,10 @@ class TcsLink:
             self._sockets.pop(socket, None)
             await nursery.close()
         return socket.response
+
+    def send_away(self) -> None:
+        for socket in self._sockets:
+            self._closings.start("away", socket.close("this control plane has lost its store"))
 
     async def close(self) -> None:
         sockets = list(self._sockets)

@@ -12,6 +12,7 @@ import hashlib
 
 import msgspec
 
+from sexton.control import authority
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -92,14 +93,17 @@ async def register(
             attachments=(),
             tags=request.tags or (before.value.instance.tags if before else ()),
         )
-        record = InstanceRecord(region=call.region, cluster=cluster, instance=instance)
+        replica = before.value.replica if before else ""
+        record = InstanceRecord(region=call.region, cluster=cluster, instance=instance, replica=replica)
         where = (call.region, cluster, instance_id)
         # The cluster is part of the condition, so that none is deleted while an instance comes in.
+        bound, binds = authority.binding(context, call, record.arn, exists=before is not None)
         unchanged = [
             records.unchanged(records.clusters, home, call.region, cluster),
             records.unchanged(records.instances, before, *where),
+            *bound,
         ]
-        result = await records.commit(unchanged, [records.put(records.instances, record, *where)])
+        result = await records.commit(unchanged, [records.put(records.instances, record, *where), *binds])
         entry = records.instances.get(*where)
         if result.succeeded and entry is not None:
             return ecs.RegisterContainerInstanceResponse(container_instance=shown(context, entry, tags=True))
@@ -150,7 +154,8 @@ async def deregister(
             raise invalid("Found running tasks on the instance.")
         where = (call.region, cluster, names.last_part(entry.value.arn))
         result = await records.commit(
-            [records.unchanged(records.instances, entry, *where)], [records.delete(records.instances, *where)]
+            [records.unchanged(records.instances, entry, *where)],
+            [records.delete(records.instances, *where), records.delete(records.slots, *where)],
         )
         if result.succeeded:
             left = shown(context, entry)

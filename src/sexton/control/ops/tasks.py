@@ -7,7 +7,7 @@ reason why it could not take the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -28,7 +28,7 @@ from sexton.control.context import (
     unsupported,
 )
 from sexton.control.ops import taskdefs
-from sexton.control.records import DefinitionRecord, Entry, TaskRecord
+from sexton.control.records import DefinitionRecord, Entry, SlotRecord, TaskRecord
 from sexton.control.scheduler import choose
 from sexton.core import capabilities, constraint, lifecycle, names, render, strategy, tagging
 from sexton.core.constraint import RuleError
@@ -56,41 +56,51 @@ class Order(NamedTuple):
 
 async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.RunTaskResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
-    token = request.client_token
-    tokens.check(token)
-    table = context.records.tokens
+    tokens.check(request.client_token)
     for _ in range(CONFLICT_TRIES):
-        first = table.get(call.region, cluster, token) if token else None
-        repeated = tokens.repeated(context, call, cluster, first, request)
-        if repeated is not None:
-            return repeated
-        order = _understand(context, call, cluster, request)
-        count = 1 if request.count is None else request.count
-        if not 1 <= count <= MOST_TASKS_PER_CALL:
-            raise invalid(f"Count must be between 1 and {MOST_TASKS_PER_CALL}.")
-        home = active_cluster(context, call, cluster)
-        portions = providers.portions(
-            home.value.cluster,
-            order.definition.definition,
-            request.launch_type,
-            request.capacity_provider_strategy,
-            count,
-        )
-        pick = partial(_pick, context, call.region, order)
-        chosen, refusals = providers.place(context, call.region, cluster, portions, pick)
-        failures = tuple(map(_failure, refusals))
-        made = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
-        # A provider is taken from a cluster only when no task is on its way through it.
-        through = any(one.provider for one in portions)
-        compares = [context.records.unchanged(context.records.clusters, home, call.region, cluster)] if through else []
-        writes: list[Write] = []
-        if token:
-            compares.append(context.records.unchanged(table, first, call.region, cluster, token))
-            remembered = tokens.remember(call, cluster, request, [one.id for one in made], failures)
-            writes.append(context.records.put(table, remembered, call.region, cluster, token))
-        if not made or await accept(context, made, compares, writes):
-            return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
+        async with context.placing(call.region, cluster):
+            answer = await _run_once(context, call, cluster, request)
+        if answer is not None:
+            return answer
     raise busy(f"cluster {cluster}")
+
+
+async def _run_once(
+    context: Context, call: Call, cluster: str, request: ecs.RunTaskRequest
+) -> ecs.RunTaskResponse | None:
+    """Place and accept; None when what was read has changed meanwhile."""
+    token, table = request.client_token, context.records.tokens
+    first = table.get(call.region, cluster, token) if token else None
+    repeated = tokens.repeated(context, call, cluster, first, request)
+    if repeated is not None:
+        return repeated
+    order = _understand(context, call, cluster, request)
+    count = 1 if request.count is None else request.count
+    if not 1 <= count <= MOST_TASKS_PER_CALL:
+        raise invalid(f"Count must be between 1 and {MOST_TASKS_PER_CALL}.")
+    home = active_cluster(context, call, cluster)
+    portions = providers.portions(
+        home.value.cluster,
+        order.definition.definition,
+        request.launch_type,
+        request.capacity_provider_strategy,
+        count,
+    )
+    pick = partial(_pick, context, call.region, order)
+    chosen, refusals = providers.place(context, call.region, cluster, portions, pick)
+    failures = tuple(map(_failure, refusals))
+    made = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
+    # A provider is taken from a cluster only when no task is on its way through it.
+    through = any(one.provider for one in portions)
+    compares = [context.records.unchanged(context.records.clusters, home, call.region, cluster)] if through else []
+    writes: list[Write] = []
+    if token:
+        compares.append(context.records.unchanged(table, first, call.region, cluster, token))
+        remembered = tokens.remember(call, cluster, request, [one.id for one in made], failures)
+        writes.append(context.records.put(table, remembered, call.region, cluster, token))
+    if not made or await accept(context, made, compares, writes):
+        return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
+    return None
 
 
 def _pick(
@@ -124,10 +134,11 @@ async def _start_on(
         if not entry or entry.value.cluster != order.cluster:
             arn = text if text.startswith("arn:") else names.instance_arn(context.place(call), order.cluster, text)
             return (), (ecs.Failure(arn=arn, reason="MISSING"),)
-        chosen, refusals = choose([context.scheduler.host(entry)], order.wanted, 1)
-        made = [record_of(context, call, order, instance) for instance in chosen]
-        if not made or await accept(context, made, [], []):
-            return tuple(one.task for one in made), tuple(map(_failure, refusals))
+        async with context.placing(call.region, order.cluster):
+            chosen, refusals = choose([context.scheduler.host(entry)], order.wanted, 1)
+            made = [record_of(context, call, order, instance) for instance in chosen]
+            if not made or await accept(context, made, [], []):
+                return tuple(one.task for one in made), tuple(map(_failure, refusals))
     raise busy(f"container instance {text}")
 
 
@@ -221,15 +232,27 @@ async def accept(
     keys = [f"{one.region}/{one.cluster}/{one.id}" for one in made]
     with context.usage.promised(list(zip(keys, made, strict=True))):
         puts = [records.put(records.tasks, one, key) for key, one in zip(keys, made, strict=True)]
-        result = await records.commit([*_hosts_unchanged(context, made), *compares], [*puts, *writes])
+        hosts = {(one.region, one.cluster, names.last_part(one.task.container_instance_arn or "")) for one in made}
+        unchanged, taken = _hosts_unchanged(context, hosts), _slots(context, hosts)
+        result = await records.commit(
+            [*unchanged, *(one for one, _ in taken), *compares], [*puts, *(one for _, one in taken), *writes]
+        )
     return result.succeeded
 
 
-def _hosts_unchanged(context: Context, made: Sequence[TaskRecord]) -> list[Compare]:
+def _hosts_unchanged(context: Context, hosts: Iterable[tuple[str, str, str]]) -> list[Compare]:
     """No task is written onto a host that is going: whoever deregisters it would not see the task."""
     table = context.records.instances
-    where = {(one.region, one.cluster, names.last_part(one.task.container_instance_arn or "")) for one in made}
-    return [context.records.unchanged(table, table.get(*key), *key) for key in where]
+    return [context.records.unchanged(table, table.get(*key), *key) for key in hosts]
+
+
+def _slots(context: Context, hosts: Iterable[tuple[str, str, str]]) -> list[tuple[Compare, Write]]:
+    """No room is given twice: another replica that placed something there meanwhile has changed the host's slot."""
+    records, table = context.records, context.records.slots
+    if not context.replica:
+        return []  # what this control plane promised is known to all its requests
+    mine = SlotRecord(replica=context.replica)
+    return [(records.unchanged(table, table.get(*key), *key), records.put(table, mine, *key)) for key in hosts]
 
 
 def record_of(context: Context, call: Call, order: Order, instance: str) -> TaskRecord:

@@ -1,0 +1,142 @@
+"""Whether a key may do what it asks for: its role opens operations, and an agent's key speaks for one instance only.
+
+An agent's key is bound to a container instance when it is made or with its first registration, in the transaction
+that makes the instance, so that no other instance can ever be spoken for with it. It is bound anew only when that
+instance is gone. Every refusal names the key's role and what was asked for, so that its owner knows what to change.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sexton.control.context import Call, Context
+from sexton.control.records import Entry, KeyRecord
+from sexton.core import names
+from sexton.core.roles import MEANING, Role, may
+from sexton.store.contract import Compare, Write
+from sexton.wire import ecs
+from sexton.wire.errors import AccessDeniedException
+
+
+def denied(context: Context, call: Call, action: str, reason: str) -> AccessDeniedException:
+    """The API's error for whoever may not do this, in the words of AWS and with our reason."""
+    who = names.principal_arn(context.place(call), f"user/{call.access_key}")
+    return AccessDeniedException(f"User: {who} is not authorized to perform: {action} because {reason}")
+
+
+def role_of(context: Context, call: Call) -> Role:
+    """The caller's role; where keys are not looked at, everybody is the administrator."""
+    entry = _key(context, call)
+    return Role(entry.value.role) if entry else Role.ADMIN
+
+
+def _key(context: Context, call: Call) -> Entry[KeyRecord] | None:
+    return context.records.keys.get(call.access_key)
+
+
+def require(context: Context, call: Call, action: str, *allowed: Role) -> None:
+    """Refuse a key whose role is none of these; the administrator's always may."""
+    role = role_of(context, call)
+    if role is not Role.ADMIN and role not in allowed:
+        raise denied(context, call, action, f"its key has the role {role}, which {MEANING[role]}")
+
+
+def check(context: Context, call: Call, operation: str, request: msgspec.Struct) -> None:
+    """Refuse what this key may not do; returns when it may."""
+    role = role_of(context, call)
+    if role is Role.ADMIN:
+        return
+    action = f"ecs:{operation}"
+    if not may(role, operation):
+        raise denied(context, call, action, f"its key has the role {role}, which {MEANING[role]}")
+    if role is Role.AGENT:
+        problem = _not_its_own(context, call, request)
+        if problem:
+            raise denied(context, call, action, f"its key has the role agent, and {problem}")
+
+
+def check_instance(context: Context, call: Call, action: str, instance_arn: str) -> None:
+    """Refuse an agent's websocket for an instance that is not its key's own, and every key that is no agent's."""
+    require(context, call, action, Role.AGENT)
+    entry = _key(context, call)
+    if role_of(context, call) is Role.AGENT and (entry is None or entry.value.instance != instance_arn):
+        raise denied(context, call, action, f"its key has the role agent, and {_bound(entry.value if entry else None)}")
+
+
+def _bound(key: KeyRecord | None) -> str:
+    if key is None or not key.instance:
+        return "is bound to no container instance before it has registered one"
+    return f"is bound to another container instance, {key.instance}"
+
+
+def _not_its_own(context: Context, call: Call, request: msgspec.Struct) -> str:
+    """Why a request is not about the key's own instance; empty when it is."""
+    entry = _key(context, call)
+    key = entry.value if entry else None
+    match request:
+        case ecs.RegisterContainerInstanceRequest():
+            return ""  # judged with the instance's id at hand, by ``binding``
+        case ecs.CreateClusterRequest(cluster_name=name):
+            return "" if name in (None, "", names.DEFAULT_CLUSTER) else "an agent makes the default cluster only"
+        case ecs.DiscoverPollEndpointRequest(container_instance=one):
+            return "" if not one or _is_own(call, key, one) else _bound(key)
+        case ecs.DeregisterContainerInstanceRequest(container_instance=one):
+            return "" if one and _is_own(call, key, one) else _bound(key)
+        case ecs.UpdateContainerInstancesStateRequest(container_instances=several):
+            return "" if several and all(_is_own(call, key, one) for one in several) else _bound(key)
+        case ecs.SubmitTaskStateChangeRequest(task=one) | ecs.SubmitContainerStateChangeRequest(task=one):
+            return _foreign_task(context, call, key, request.cluster, one)
+        case ecs.GetTaskProtectionRequest(tasks=some) | ecs.UpdateTaskProtectionRequest(tasks=some):
+            found = (_foreign_task(context, call, key, request.cluster, one) for one in some or ("",))
+            return next((problem for problem in found if problem), "")
+        case _:
+            return "" if key is not None and key.instance else _bound(key)
+
+
+def _is_own(call: Call, key: KeyRecord | None, text: str) -> bool:
+    member = names.parse_instance(text)
+    if key is None or member is None or not key.instance:
+        return False
+    return member.id == names.last_part(key.instance) and names.region_of(key.instance) == call.region
+
+
+def _foreign_task(context: Context, call: Call, key: KeyRecord | None, cluster: str | None, text: str | None) -> str:
+    if key is None or not key.instance:
+        return _bound(key)
+    member = names.parse_task(text or "")
+    name = names.parse_cluster(cluster) if cluster is not None else names.DEFAULT_CLUSTER
+    entry = member and name and context.records.tasks.get(call.region, member.cluster or name, member.id)
+    if not entry:
+        return ""  # a task that is not known is nobody's: the operation says so
+    if entry.value.task.container_instance_arn == key.instance:
+        return ""
+    return f"this task is not on its container instance, {key.instance}"
+
+
+def binding(context: Context, call: Call, instance_arn: str, *, exists: bool) -> tuple[list[Compare], list[Write]]:
+    """What binds the caller's key to the instance that it registers; nothing when that is not called for."""
+    entry = _key(context, call)
+    if entry is None or entry.value.role != Role.AGENT or entry.value.instance == instance_arn:
+        return [], []
+    action, key = "ecs:RegisterContainerInstance", entry.value
+    if key.instance and _is_registered(context, key.instance):
+        raise denied(
+            context,
+            call,
+            action,
+            f"its key has the role agent, and {_bound(key)}; deregister that one first, or make another key",
+        )
+    if exists:
+        reason = f"its key has the role agent, and {_bound(key)}; make a key for this one with --instance"
+        raise denied(context, call, action, reason)
+    records = context.records
+    after = msgspec.structs.replace(key, instance=instance_arn)
+    return [records.unchanged(records.keys, entry, key.access_key_id)], [
+        records.put(records.keys, after, key.access_key_id)
+    ]
+
+
+def _is_registered(context: Context, instance_arn: str) -> bool:
+    member = names.parse_instance(instance_arn)
+    region = names.region_of(instance_arn)
+    return member is not None and context.records.instances.get(region, member.cluster, member.id) is not None

@@ -20,7 +20,7 @@ import msgspec
 
 from sexton.care.memory import recall, remember, state_file
 from sexton.care.probe import CouldNotLook, Looked, Outcome, Probe, Scene, Watcher
-from sexton.care.probes import containers, memcg, unit_turns, units
+from sexton.care.probes import containers, group_churn, memcg, unit_turns, units
 from sexton.core.finding import Finding, Severity, merged
 from sexton.host.offload import in_thread
 from sexton.host.proc import Boot, boot
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 PROBES: tuple[Probe, ...] = (memcg.PROBE, units.PROBE, containers.PROBE, unit_turns.PROBE)
 
 # What a daemon runs besides; one look has no use for them.
-WATCHERS: tuple[Watcher, ...] = (unit_turns.WATCHER,)
+WATCHERS: tuple[Watcher, ...] = (unit_turns.WATCHER, group_churn.WATCHER)
 
 # Each probe ends in milliseconds on a healthy host and bounds itself on a sick one; this is for the one that does not.
 PROBE_DEADLINE = 3.5

@@ -47,8 +47,9 @@ QUIET = 60.0
 FAST = 60.0
 # Groups that come and go below a service, one after another: their pace may vary by so much and still be a loop's.
 STEADY = 2.0
-# So many groups that came and went leave room for chance no longer, though nobody knows how their lives ended.
+# So many groups that came and went so fast leave room for chance no longer, though nobody knows how their lives ended.
 SILENT_TURNS = 20
+SILENT_PERIOD = 30.0
 # A share of turns whose group was left behind as a zombie; less is the ordinary leftover of any work.
 LEAKS = 0.5
 
@@ -154,9 +155,10 @@ def inner_loop(who: str, lives: Sequence[Life], now: float) -> Loop | None:
     left = sum(1 for life in run if life.left)
     failed = all(life.failed for life in run)
     leaking = left >= max(TURNS, LEAKS * len(run))
-    if not failed and not leaking and len(run) < SILENT_TURNS:
-        return None
-    return _loop(who, Shape.INSIDE, run, lives[-1], now, endless=True)
+    found = _loop(who, Shape.INSIDE, run, lives[-1], now, endless=True)
+    if found is None or failed or leaking:
+        return found
+    return found if len(run) >= SILENT_TURNS and found.period <= SILENT_PERIOD else None
 
 
 def _bad(life: Life, after: Life | None) -> bool:

@@ -85,6 +85,14 @@ def _memory_row(root: Path) -> _Row | None:
     return None
 
 
+def hierarchy_id(root: Path) -> int:
+    """The number by which the kernel's trace events name the memory hierarchy; 0 is v2's."""
+    row = _memory_row(root)
+    if row is not None and not row.enabled:
+        raise Absent("the kernel's memory controller is switched off (cgroup_disable=memory)")
+    return 0 if row is None else row.hierarchy
+
+
 def _mounts(root: Path) -> list[tuple[str, Path, frozenset[str]]]:
     """Mounted cgroup file systems: type, directory as openable from here, options."""
     # Another root's own idea of its mounts is that of its first process; "self" would be us, and our paths.

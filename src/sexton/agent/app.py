@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
 from sexton.agent.session import Session
 from sexton.agent.standdown import StandDown
+from sexton.agent.state import State, from_labels, open_state
 from sexton.agent.stats import CgroupStats
 from sexton.agent.steps.context import Identity, StepContext
 from sexton.agent.telemetry import Telemetry
@@ -44,12 +46,10 @@ from sexton.runtime.contract import EngineInfo, Runtime, RuntimeFault
 from sexton.runtime.deadlines import Deadlines
 from sexton.runtime.opening import open_runtime
 from sexton.settings import Settings
-from sexton.store.contract import Durability, Store, StoreError
-from sexton.store.opening import open_store
+from sexton.store.contract import Store, StoreError
 
 log = logging.getLogger(__name__)
 
-STATE_FILE = "agent.db"
 SOCKET_FILE = "agent.sock"
 ENGINE_BACKOFF = Backoff(first=0.25, cap=30.0)
 # How long tasks get to end when nothing may be left behind.
@@ -95,20 +95,22 @@ class Agent:
                 raise StandDown(
                     str(error), "Give the agent credentials, or disable it on hosts that are not part of a cluster"
                 ) from None
-        self._checkpoint, saved = await self._load_state()
+        state = await self._load_state()
         self._runtime = self._open_runtime()
         info = await self._wait_for_engine(self._runtime)
+        if state.lost:
+            state.tasks.update(await self._ask_labels(state, self._runtime))
         self._cgroups = _task_cgroups(settings, info)
         limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
         client = EcsClient(_endpoint(settings), settings.region, credentials, self._http)
         arn = await register.register(
             client,
-            self._checkpoint,
+            state.checkpoint,
             settings,
             register.attributes(settings, info, task_limits=limits),
             register.resources(settings, _memory_mib()),
         )
-        self._open(info, client, credentials, Identity(settings.cluster, arn), list(saved.values()))
+        self._open(info, client, credentials, Identity(settings.cluster, arn), list(state.tasks.values()))
         await self._listen()
 
     def _open(
@@ -207,14 +209,23 @@ class Agent:
             await asyncio.sleep(delay)
         raise AssertionError("a backoff gives delays for ever")
 
-    async def _load_state(self) -> tuple[Checkpoint, dict[str, Saved]]:
-        path = Path(self._options.settings.data_dir) / STATE_FILE
+    async def _load_state(self) -> State:
+        settings = self._options.settings
         try:
-            self._store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
-            checkpoint = Checkpoint(self._store)
-            return checkpoint, await checkpoint.load()
+            state = await open_state(Path(settings.data_dir), time.time(), remember=settings.checkpoint)
         except StoreError as error:
             raise StandDown(f"this agent cannot have its state: {error}", "Then start the agent again") from None
+        self._store, self._checkpoint = state.store, state.checkpoint
+        return state
+
+    async def _ask_labels(self, state: State, runtime: Runtime) -> dict[str, Saved]:
+        for delay in ENGINE_BACKOFF.delays():
+            try:
+                return await from_labels(state, runtime, self._options.settings.cluster, time.time())
+            except RuntimeFault as error:
+                log.warning("waiting for the engine's list of containers", extra={"reason": str(error)})
+                await asyncio.sleep(delay)
+        raise AssertionError("a backoff gives delays for ever")
 
     def _open_runtime(self) -> Runtime:
         try:

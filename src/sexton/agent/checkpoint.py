@@ -3,6 +3,9 @@
 Changes are written behind, the newest per task, in the order they happened; the one write that somebody waits for is
 the acceptance of tasks, which must be durable before they are acknowledged. What is lost between a change and its
 write is found again by looking at the engine.
+
+A row that cannot be read costs itself: it is named in ``unreadable``, and whoever opened the state fills it from the
+plain records that are kept beside (``agent/records``). A format of the future is refused.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sexton.agent.migrations import FORMAT_KEY, migrate
+from sexton.agent.records import Records
 from sexton.core.names import last_part
-from sexton.core.task import DesiredTask, KnownTask
+from sexton.core.task import DesiredTask, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Delete, Put, Store, StoreError, Write
 from sexton.wire.errors import UNREADABLE
@@ -34,6 +39,7 @@ class Self(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     region: str = ""
     backend: str = ""
     instance_arn: str = ""
+    ec2_instance_id: str = ""
     sequence: int = -1
 
 
@@ -47,37 +53,66 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 class Checkpoint:
     """The agent's durable state."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, records: Records | None = None) -> None:
         self._store = store
+        self._records = records
         self._dirty: dict[str, Saved | None] = {}
+        self._recorded: dict[str, TaskStatus] = {}  # as far as its record says a task has come
         self._wake = asyncio.Event()
         self.self = Self()
+        self.unreadable: tuple[str, ...] = ()
 
     async def load(self) -> dict[str, Saved]:
-        """Everything that was saved; tasks by ARN. StoreError when it cannot be read: nothing may be guessed."""
-        rows = [one for one in (await self._store.get(_SELF),) if one is not None]
-        rows += (await self._store.range(_TASKS)).items
+        """Everything that was saved; tasks by ARN."""
+        rows = await self._rows()
         tasks = {}
-        for row in rows:
+        unreadable = []
+        for key, value in rows.items():
             try:
-                if row.key == _SELF:
-                    self.self = msgspec.json.decode(row.value, type=Self)
-                else:
-                    saved = msgspec.json.decode(row.value, type=Saved)
+                if key == _SELF:
+                    self.self = msgspec.json.decode(value, type=Self)
+                elif key.startswith(_TASKS):
+                    saved = msgspec.json.decode(value, type=Saved)
                     tasks[saved.desired.arn] = saved
             except UNREADABLE as error:
-                raise StoreError(
-                    f"cannot read {row.key} of the saved state: {error}; was it written by a newer version?"
-                ) from None
+                log.error("saved state cannot be read", extra={"row": key, "reason": str(error)})
+                unreadable.append(key)
+        self.unreadable = tuple(unreadable)
         return tasks
+
+    async def _rows(self) -> dict[str, bytes]:
+        """The rows of this agent in today's format, which they have on disk as well when this returns."""
+        found = [await self._store.get(key) for key in (_SELF, FORMAT_KEY)]
+        there = [one for one in found if one is not None] + list((await self._store.range(_TASKS)).items)
+        rows = {one.key: one.value for one in there}
+        try:
+            changed = migrate(rows)
+        except UNREADABLE as error:
+            log.error("saved state cannot be read", extra={"row": FORMAT_KEY, "reason": str(error)})
+            changed = migrate({key: value for key, value in rows.items() if key != FORMAT_KEY})
+        if changed is None:
+            return rows
+        writes: list[Write] = [Put(key, value) for key, value in changed.items() if rows.get(key) != value]
+        writes += [Delete(key) for key in rows.keys() - changed.keys()]
+        await self._store.txn([], writes)
+        return changed
+
+    async def discard(self, keys: Iterable[str]) -> None:
+        """Remove rows that cannot be read."""
+        writes: list[Write] = [Delete(key) for key in keys]
+        if writes:
+            await self._store.txn([], writes)
 
     async def become(self, me: Self) -> None:
         """Remember who this agent is; durable when it returns."""
         await self._store.txn([], [Put(_SELF, msgspec.json.encode(me))])
         self.self = me
+        if self._records is not None:
+            self._records.keep_identity(me)
 
     async def accept(self, tasks: Iterable[Saved], sequence: int) -> None:
         """Remember new tasks and how far the control plane has been followed; durable when it returns."""
+        tasks = tuple(tasks)
         writes: list[Write] = []
         older: dict[str, Saved | None] = {}
         for one in tasks:
@@ -95,16 +130,28 @@ class Checkpoint:
                 self._dirty = older | self._dirty
                 raise
         self.self = me
+        for one in tasks:
+            self._record(one)
 
     def changed(self, desired: DesiredTask, known: KnownTask) -> None:
         """Remember a task's newest state, soon."""
-        self._dirty[desired.arn] = Saved(desired=desired, known=known)
+        saved = self._dirty[desired.arn] = Saved(desired=desired, known=known)
         self._wake.set()
+        if self._recorded.get(desired.arn) is not known.status:
+            self._record(saved)
 
     async def forget(self, arn: str) -> None:
         """The task is over and everything of it gone."""
         self._dirty[arn] = None
         self._wake.set()
+        self._recorded.pop(arn, None)
+        if self._records is not None:
+            self._records.drop(arn)
+
+    def _record(self, saved: Saved) -> None:
+        if self._records is not None:
+            self._recorded[saved.desired.arn] = saved.known.status
+            self._records.keep(saved.desired.arn, saved)
 
     async def run(self) -> None:
         """Write behind, for ever. A store that refuses is asked again: the engine is the truth meanwhile."""

@@ -30,6 +30,10 @@ class StoreError(Exception):
     """The store could not do what was asked; the message names the store and the next step."""
 
 
+class Damaged(StoreError):  # noqa: N818 - a condition of the file, not of the call
+    """What is there is not, or no longer, a store; nothing of it can be read."""
+
+
 class Compacted(StoreError):  # noqa: N818 - a condition the watcher handles, not a failure
     """The history before the asked revision is gone: read everything again, then watch from there."""
 

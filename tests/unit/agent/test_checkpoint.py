@@ -118,11 +118,17 @@ async def test_disk_that_is_full_for_a_while() -> None:
 
 @pytest.mark.parametrize("key", ["self", "tasks/" + "0" * 31 + "1"])
 @pytest.mark.parametrize("value", [b"", b"{", b'{"desired":1,"sequence":[]}', b"[1]", b"[" * 100_000])
-async def test_state_that_cannot_be_read_is_said_and_not_guessed(key: str, value: bytes) -> None:
+async def test_row_that_cannot_be_read_costs_itself_and_is_named(key: str, value: bytes) -> None:
     store = Memory()
+    before = over(store)
+    await before.accept([saved(1), saved(2)], 7)
     store.rows[key] = value
-    with pytest.raises(StoreError, match=f"cannot read {key}"):
-        await over(store).load()
+    again = over(store)
+    assert arn(2) in await again.load()
+    assert again.unreadable == (key,)
+    await again.discard(again.unreadable)
+    await again.load()
+    assert again.unreadable == ()
 
 
 def _of(one: Saved) -> tuple[DesiredTask, KnownTask]:

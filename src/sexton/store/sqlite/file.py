@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from sexton.store.contract import Durability, KeyValue, StoreError
+from sexton.store.contract import Damaged, Durability, KeyValue, StoreError
 from sexton.store.image import Commit, Image, Lease
 from sexton.store.sqlite import schema
 
@@ -64,7 +64,8 @@ class StoreFile:
             ) from error
         except (sqlite3.Error, UnicodeDecodeError) as error:
             self.close()
-            raise StoreError(
+            kind = Damaged if _is_damage(error) else StoreError
+            raise kind(
                 f"cannot open {self._path}: {error}; move it aside to begin anew, or restore a backup"
             ) from error
 
@@ -119,7 +120,7 @@ class StoreFile:
         for (finding,) in connection.execute("PRAGMA quick_check(1)"):
             if finding != "ok":
                 found = " ".join(finding.split())
-                raise StoreError(
+                raise Damaged(
                     f"cannot open {self._path}: damaged, {found}; move it aside to begin anew, or restore a backup"
                 )
         (revision, last_lease) = connection.execute("SELECT revision, last_lease FROM progress").fetchone()
@@ -128,6 +129,15 @@ class StoreFile:
         }
         rows = connection.execute("SELECT key, value, create_revision, mod_revision, lease FROM records")
         return Image(map(KeyValue._make, rows), leases, revision, last_lease)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the file itself is at fault, not the disk, its mode or somebody who holds it."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", None)
+        # A table that should be there and is not has no code of its own.
+        return code is None or code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+    return True
 
 
 def _claim(path: Path) -> int:

@@ -18,6 +18,7 @@ import msgspec
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control import authority
 from sexton.control.context import Call, Context, Operation
+from sexton.control.fields import Fields, refuse
 from sexton.control.ops import (
     accountsettings,
     agentcalls,
@@ -35,6 +36,7 @@ from sexton.control.ops import (
     taskdef_removal,
     taskdefs,
     tasks,
+    tasksets,
     unsupported,
 )
 from sexton.store.contract import StoreError
@@ -54,28 +56,32 @@ from sexton.wire.errors import (
 
 log = logging.getLogger(__name__)
 
+_MODULES = (
+    accountsettings,
+    agentcalls,
+    attributes,
+    capacity,
+    clusters,
+    clustersettings,
+    containeragent,
+    execute,
+    instances,
+    protection,
+    servicedeployments,
+    services,
+    tags,
+    taskdef_removal,
+    taskdefs,
+    tasks,
+    tasksets,
+    unsupported,
+)
 OPERATIONS: Mapping[str, Operation] = {
-    name: operation
-    for module in (
-        accountsettings,
-        agentcalls,
-        attributes,
-        capacity,
-        clusters,
-        clustersettings,
-        containeragent,
-        execute,
-        instances,
-        protection,
-        servicedeployments,
-        services,
-        tags,
-        taskdef_removal,
-        taskdefs,
-        tasks,
-        unsupported,
-    )
-    for name, operation in module.OPERATIONS.items()
+    name: operation for module in _MODULES for name, operation in module.OPERATIONS.items()
+}
+# The operations with fields that are not honoured.
+FIELDS: Mapping[str, Fields] = {
+    name: fields for module in _MODULES for name, fields in getattr(module, "FIELDS", {}).items()
 }
 
 _PREFIX = ecs.TARGET_PREFIX + "."
@@ -149,9 +155,7 @@ class Dispatcher:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise UnsupportedFeatureException(f"The operation {name} is not served by this control plane yet.")
-        violations = constraints.check(request)
-        if violations:
-            raise InvalidParameterException(constraints.describe(violations))
+        check(name, request)
         call = Call(who.region, who.access_key, now)
         authority.check(self._context, call, name, request)
         return await self._operate(name, operation, call, request)
@@ -181,3 +185,12 @@ def _in_vain(name: str, answer: msgspec.Struct) -> bool:
     if isinstance(answer, ecs.RunTaskResponse | ecs.StartTaskResponse):
         return bool(answer.failures) and not answer.tasks
     return name.startswith(_READS) and bool(getattr(answer, "failures", None))
+
+
+def check(name: str, request: msgspec.Struct) -> None:
+    """The API's error for a request that breaks the service model, or says what is refused here."""
+    violations = constraints.check(request)
+    if violations:
+        raise InvalidParameterException(constraints.describe(violations))
+    if name in FIELDS:
+        refuse(request, FIELDS[name])

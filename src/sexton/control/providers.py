@@ -17,11 +17,13 @@ import msgspec
 
 from sexton.control.context import Call, Context, invalid
 from sexton.control.records import TaskRecord
-from sexton.core import capacity, names
-from sexton.core.capacity import FARGATE, Fargate
+from sexton.core import capacity, fargate, names
+from sexton.core.capacity import FARGATE
+from sexton.core.fargate import NO_PLATFORM, Platform
 from sexton.core.placement import Refusal
 from sexton.store.contract import Compare
 from sexton.wire import ecs
+from sexton.wire.errors import PlatformUnknownException
 
 NOT_FOUND = "The specified capacity provider was not found. Specify a valid name or ARN and try again."
 WEIGHTLESS = (
@@ -107,9 +109,29 @@ def portions(
             f"There are no capacity providers with a weight value greater than zero defined in the {which}. "
             f"{WEIGHTLESS}"
         )
-    if strategy[0].provider in FARGATE and "FARGATE" not in (definition.compatibilities or ()):
+    if strategy[0].provider in FARGATE and fargate.LAUNCH_TYPE not in (definition.compatibilities or ()):
         raise invalid("Task definition does not support launch_type FARGATE.")
     return tuple(Portion(provider, part) for provider, part in capacity.divide(strategy, count).items() if part)
+
+
+def platform(
+    of: ecs.TaskDefinition,
+    launch_type: str | None,
+    strategy: Sequence[ecs.CapacityProviderStrategyItem] | None,
+    version: str | None,
+) -> Platform:
+    """The platform that is shown for tasks like these, or the API's error for what the launch type does not allow."""
+    on_fargate = launch_type == fargate.LAUNCH_TYPE or any(one.capacity_provider in FARGATE for one in strategy or ())
+    if not on_fargate:
+        if version:
+            raise invalid("The platform version must be null when specifying an EC2 launch type.")
+        return NO_PLATFORM
+    if version and version not in fargate.VERSIONS:
+        raise PlatformUnknownException("The specified platform version does not exist.")
+    # Whether the definition goes with the providers of a strategy is ``portions``' to say.
+    if launch_type and fargate.LAUNCH_TYPE not in (of.compatibilities or ()):
+        raise invalid("Task definition does not support launch_type FARGATE.")
+    return Platform(version or fargate.LATEST, fargate.FAMILY)
 
 
 # Chooses up to so many hosts of a capacity provider (of the whole cluster, when it is empty), by ARN; and, when there
@@ -145,9 +167,23 @@ def through(record: TaskRecord, provider: str) -> TaskRecord:
     """The task as one that was started through this provider."""
     if not provider:
         return record
-    launch_type = Fargate.ON_DEMAND if provider in FARGATE else "EC2"
-    task = msgspec.structs.replace(record.task, capacity_provider_name=provider, launch_type=str(launch_type))
+    task = msgspec.structs.replace(record.task, capacity_provider_name=provider, launch_type=str(ecs.LaunchType.EC2))
+    if provider in FARGATE:
+        task = on_fargate(task, task.platform_version)
     return msgspec.structs.replace(record, task=task)
+
+
+def on_fargate(task: ecs.Task, version: str | None) -> ecs.Task:
+    """The task as Fargate would show it."""
+    storage = task.ephemeral_storage or ecs.EphemeralStorage(size_in_gib=fargate.EPHEMERAL_STORAGE)
+    return msgspec.structs.replace(
+        task,
+        launch_type=fargate.LAUNCH_TYPE,
+        platform_version=fargate.shown(version or fargate.LATEST),
+        platform_family=fargate.FAMILY,
+        ephemeral_storage=storage,
+        fargate_ephemeral_storage=ecs.TaskEphemeralStorage(size_in_gib=storage.size_in_gib),
+    )
 
 
 def used(context: Context, region: str, cluster: str, providers: Collection[str]) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from sexton.core import names
 from sexton.core.deployment import Deployment
 from sexton.core.resources import NOTHING, Resources
-from sexton.core.serviceview import Memory
+from sexton.core.serviceview import Memory, ScaledSet
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Change, Compacted, Compare, Delete, Put, Store, TxnResult, Write
 from sexton.wire import ecs
@@ -157,13 +157,27 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return self.task.last_status == "STOPPED"
 
 
+class TaskSetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A task set as the API shows it, without its counts, and what the scheduler keeps of it."""
+
+    shown: ecs.TaskSet
+    scaled: ScaledSet
+    token: str = ""  # of the request that made it, so that its repetition does nothing
+    fingerprint: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.scaled.state.id
+
+
 class ServiceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A service without its counts, which are computed; its revisions and service deployments have their own tables."""
 
     region: str
     cluster: str
     service: ecs.Service  # neither deployments nor events are in it: they are here
-    deployments: tuple[Deployment, ...] = ()  # PRIMARY first
+    deployments: tuple[Deployment, ...] = ()  # PRIMARY first; none with the EXTERNAL controller
+    task_sets: tuple[TaskSetRecord, ...] = ()  # the oldest first; only with the EXTERNAL controller
     rollout: str = ""  # the latest service deployment's id
     memory: Memory = Memory()
     events: tuple[ecs.ServiceEvent, ...] = ()  # the newest first

@@ -41,6 +41,7 @@ async def sweep(context: Context, now: float) -> int:
 def _old(context: Context, record: ServiceRecord, now: float, *, everything: bool) -> Iterator[Write]:
     records, where = context.records, (record.region, record.cluster, record.name)
     used = {names.last_part(one.revision) for one in record.deployments}
+    used |= {names.last_part(one.scaled.state.revision) for one in record.task_sets}
     for key, entry in records.service_deployments.under(*where):
         one = entry.value
         known = names.last_part(key) != record.rollout and rollout.over(one)

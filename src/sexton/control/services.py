@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from sexton.control import servicestart, serviceview
+from sexton.control import servicestart, serviceview, tasksetview
 from sexton.control.agenda import Agenda
 from sexton.control.context import Context
 from sexton.control.records import Entry, InstanceRecord, ServiceRecord, TaskRecord
@@ -153,7 +153,8 @@ class Reconciler:
         self._room[cluster] = self._context.clock()
         for key, entry in self._records.services.under(cluster):
             daemon = entry.value.service.scheduling_strategy == ecs.SchedulingStrategy.DAEMON
-            if daemon or any(one.unplaced_at for one in entry.value.deployments):
+            states = (*entry.value.deployments, *(one.scaled.state for one in entry.value.task_sets))
+            if daemon or any(one.unplaced_at for one in states):
                 self._look(key)
 
     async def _reconcile(self, key: str, fence: Sequence[Compare]) -> None:
@@ -238,6 +239,7 @@ class Reconciler:
             record,
             service=service,
             deployments=() if decision.ended else primary_first(kept),
+            task_sets=tasksetview.decided(record, decision, now),
             memory=decision.memory if decision.memory is not None else record.memory,
             ended_at=now if decision.ended else 0.0,
         )

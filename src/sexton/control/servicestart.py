@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from sexton.control import providers, serviceview
+from sexton.control import providers, serviceview, tasksetview
 from sexton.control.context import Call, Context
 from sexton.control.ops import tasks
 from sexton.control.providers import Portion
 from sexton.control.records import DefinitionRecord, Entry, ServiceRecord, TaskRecord, revision_key
 from sexton.control.scheduler import choose
 from sexton.control.serviceevents import with_events
-from sexton.core import breaker, capacity, names, rebalance, speech, tagging
+from sexton.core import breaker, capabilities, capacity, names, rebalance, speech, tagging
 from sexton.core import servicewords as words
 from sexton.core.constraint import RuleError
 from sexton.core.deployment import Deployment
@@ -51,7 +51,9 @@ async def begin(
 ) -> bool:
     """Carry one start out as far as there is room; False when something has changed meanwhile."""
     record = entry.value
-    deployment = next(one for one in record.deployments if one.id == start.deployment)
+    deployment = tasksetview.state_of(record, start.deployment)
+    if deployment is None:
+        return False
     count = min(start.count, MOST_STARTED)
     found = _find(context, record, deployment, start, count, now)
     after = _remembered(context, record, deployment, start, found, len(found.made) < count, pace, now)
@@ -78,6 +80,9 @@ def _find(
     except (EcsError, RuleError):
         # The cluster has no hosts, or lost the provider, since the service was made: no room, for now.
         return _Found([], ())
+    if chosen and capabilities.undeliverable(entry.value.definition):
+        # A host that says it can is not enough: no payload of this control plane would say all of it.
+        return _Found([], refusals)
     made = [
         providers.through(_task(context, record, deployment, revision, entry.value, wanted, host, now), provider)
         for host, provider in chosen
@@ -143,6 +148,7 @@ def _task(
         group=wanted.group,
         started_by=deployment.id,
         launch_type=revision.launch_type,
+        platform_version=revision.platform_version,
         network_configuration=revision.network_configuration,
     )
     order = tasks.Order(record.cluster, definition, serviceview.NO_OVERRIDES, wanted, request)
@@ -170,21 +176,23 @@ def _remembered(
     """The service once the start is carried out."""
     events: tuple[str, ...] = ()
     memory = record.memory
+    task_set = deployment.id if record.task_sets else ""
     if found.made:
         ids = [one.id for one in found.made]
-        events = (words.started(record.name, ids, replaced=start.replaces_unhealthy, zone=start.zone),)
+        events = (
+            words.started(record.name, ids, replaced=start.replaces_unhealthy, zone=start.zone, task_set=task_set),
+        )
         deployment = breaker.placed(deployment)
     if short:
         closest, problem = _closest(found.refusals)
-        text = words.unplaced(record.name, closest, problem, zone=start.zone)
+        text = words.unplaced(record.name, closest, problem, zone=start.zone, task_set=task_set)
         if start.zone:
             memory = rebalance.refused(memory, now)
         else:
             deployment = breaker.not_placed(deployment, pace=pace, now=now)
         memory, said = speech.unplaced(memory, text, pace, now)
         events += said
-    deployments = tuple(deployment if one.id == deployment.id else one for one in record.deployments)
-    after = msgspec.structs.replace(record, deployments=deployments, memory=memory)
+    after = msgspec.structs.replace(tasksetview.with_state(record, deployment), memory=memory)
     return with_events(context, after, events, now)
 
 

@@ -8,65 +8,116 @@ from __future__ import annotations
 import msgspec
 
 from sexton.control import providers, serviceview
-from sexton.control.context import Call, Context, invalid, unsupported
+from sexton.control.context import Call, Context, invalid
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, ServiceRecord
 from sexton.core import names
 from sexton.core.constraint import RuleError
 from sexton.wire import ecs
+from sexton.wire.ecs import AvailabilityZoneRebalancing as Rebalancing
 from sexton.wire.ecs import DeploymentStrategy, SchedulingStrategy
-
-Request = ecs.CreateServiceRequest | ecs.UpdateServiceRequest
 
 MOST_DESIRED = 5000
 
-_UNSERVED = {
-    "load_balancers": "loadBalancers",
-    "service_registries": "serviceRegistries",
-    "volume_configurations": "volumeConfigurations",
-    "vpc_lattice_configurations": "vpcLatticeConfigurations",
-    "gateway_connectors": "gatewayConnectors",
-    "monitoring": "monitoring",
-    "enable_execute_command": "enableExecuteCommand",
+_NOBODY_BALANCES = "there is no load balancer here that would send it anything; leave it out."
+# What neither a new nor an updated service may ask for, whoever asks.
+REFUSED = {
+    "loadBalancers": _NOBODY_BALANCES,
+    "serviceRegistries": "there is no Cloud Map here; leave it out.",
+    "serviceConnectConfiguration.enabled": "there is no Service Connect here; leave it out.",
+    "volumeConfigurations": "there is no Amazon EBS here; use a volume with a path of the host.",
+    "vpcLatticeConfigurations": "there is no VPC Lattice here; leave it out.",
+    "gatewayConnectors": "there are no Gateways here; leave it out.",
+    "monitoring": "there is no CloudWatch here; leave it out.",
+    "enableExecuteCommand": "no agent here can execute commands in a container; leave it out or say false.",
+    "deploymentController.type=CODE_DEPLOY": "there is no CodeDeploy here; use ECS or EXTERNAL.",
+    "deploymentConfiguration.strategy=BLUE_GREEN": "it needs a load balancer; use ROLLING.",
+    "deploymentConfiguration.strategy=LINEAR": "it needs a load balancer; use ROLLING.",
+    "deploymentConfiguration.strategy=CANARY": "it needs a load balancer; use ROLLING.",
+    "deploymentConfiguration.alarms.enable": "there is no CloudWatch here; leave it out or say false.",
+    "deploymentConfiguration.lifecycleHooks": "there is no Lambda here; leave it out.",
+    "deploymentConfiguration.bakeTimeInMinutes": "nothing is shifted that could bake; leave it out.",
+    "deploymentConfiguration.linearConfiguration": "it needs a load balancer; leave it out.",
+    "deploymentConfiguration.canaryConfiguration": "it needs a load balancer; leave it out.",
+    "deploymentConfiguration.earlySuccessCriteria": "a deployment ends when all of it is in place; leave it out.",
 }
-_UNSERVED_DEPLOYMENT = {
-    "lifecycle_hooks": "lifecycleHooks",
-    "bake_time_in_minutes": "bakeTimeInMinutes",
-    "linear_configuration": "linearConfiguration",
-    "canary_configuration": "canaryConfiguration",
-    "early_success_criteria": "earlySuccessCriteria",
+ACCEPTED = {
+    "deploymentConfiguration.alarms": "alarms that are not enabled are nobody's concern; not shown",
+    "serviceConnectConfiguration": "when it is not enabled; not shown",
 }
 
 
-def refuse_unserved(request: Request) -> None:
-    """The API's error for what this control plane does not do, by its name in the request."""
-    for field, name in _UNSERVED.items():
+def external(service: ecs.Service) -> bool:
+    """Whether somebody else decides about this service's deployments, with task sets."""
+    controller = service.deployment_controller
+    return controller is not None and controller.type == ecs.DeploymentControllerType.EXTERNAL
+
+
+# What of a request belongs to the task sets of a service that has them.
+_OF_TASK_SETS = {
+    "task_definition": "task definition",
+    "network_configuration": "network configuration",
+    "capacity_provider_strategy": "capacity provider strategy",
+    "platform_version": "platform version",
+}
+
+
+def refuse_of_task_sets(request: ecs.CreateServiceRequest | ecs.UpdateServiceRequest) -> None:
+    """The API's error for what only a task set says when the controller is EXTERNAL."""
+    if getattr(request, "scheduling_strategy", None) == SchedulingStrategy.DAEMON:
+        raise invalid("The EXTERNAL deployment controller does not support the DAEMON scheduling strategy.")
+    for field, words in _OF_TASK_SETS.items():
         if getattr(request, field, None):
-            raise _unserved(name)
-    connect = request.service_connect_configuration
-    if connect is not None and connect.enabled is not False:
-        raise _unserved("serviceConnectConfiguration")
-    controller = request.deployment_controller
-    if controller is not None and controller.type not in (None, ecs.DeploymentControllerType.ECS):
-        raise _unserved(f"deploymentController {controller.type}")
-    if getattr(request, "launch_type", None) == ecs.LaunchType.FARGATE:
-        raise unsupported("launchType FARGATE is not supported by this control plane yet; use EC2 or EXTERNAL.")
-    if request.platform_version:
-        raise invalid("The platform version must be null when specifying an EC2 launch type.")
-    given = request.deployment_configuration
-    if given is None:
-        return
-    for field, name in _UNSERVED_DEPLOYMENT.items():
-        if getattr(given, field, None):
-            raise _unserved(f"deploymentConfiguration.{name}")
-    if given.strategy not in (None, DeploymentStrategy.ROLLING):
-        raise _unserved(f"deploymentConfiguration.strategy {given.strategy}")
-    if given.alarms is not None and (given.alarms.enable or given.alarms.alarm_names):
-        raise _unserved("deploymentConfiguration.alarms")
+            raise invalid(
+                f"A {words} cannot be specified for a service with the EXTERNAL deployment controller. "
+                "Specify it for its task sets."
+            )
 
 
-def _unserved(name: str) -> Exception:
-    return unsupported(f"{name} is not supported by this control plane yet; leave it out.")
+def check_controller(service: ecs.Service, request: ecs.UpdateServiceRequest) -> None:
+    """The API's error for an update that the service's deployment controller does not allow."""
+    if external(service):
+        refuse_of_task_sets(request)
+        if request.force_new_deployment:
+            raise invalid("Cannot force a new deployment on services with an EXTERNAL deployment controller.")
+    asked = request.deployment_controller.type if request.deployment_controller else None
+    present = service.deployment_controller.type if service.deployment_controller else None
+    if asked and asked != present:
+        raise invalid(f"The deployment controller of a service cannot be changed here: it is {present}.")
+
+
+# Nothing was said about rebalancing, and nothing was decided before.
+AUTO = ""
+_ZONE = "attribute:ecs.availability-zone"
+
+
+def rebalanced(service: ecs.Service, given: str | None, before: str) -> ecs.Service:
+    """The service with rebalancing as given, as it was, or as ECS decides: where it is possible."""
+    problem = _unbalanceable(service)
+    if problem and given == Rebalancing.ENABLED:
+        raise invalid(problem)
+    chosen = given or before or Rebalancing.ENABLED
+    if problem:
+        chosen = Rebalancing.DISABLED
+    return msgspec.structs.replace(service, availability_zone_rebalancing=str(chosen))
+
+
+def _unbalanceable(service: ecs.Service) -> str:
+    """Why a service's tasks cannot be moved between zones."""
+    why = "does not support availabilityZoneRebalancing."
+    if service.scheduling_strategy == SchedulingStrategy.DAEMON:
+        return f"The daemon scheduling strategy {why}"
+    if external(service):
+        return f"The EXTERNAL deployment controller {why}"
+    configuration = service.deployment_configuration
+    if configuration is not None and configuration.maximum_percent == 100:
+        return f"A maximumPercent of 100 {why}"
+    first = next(iter(service.placement_strategy or ()), None)
+    if first is not None and not (first.type == "spread" and first.field == _ZONE):
+        return f"A placement strategy that does not begin with a spread over {_ZONE} {why}"
+    if any(_ZONE in (one.expression or "") for one in service.placement_constraints or ()):
+        return f"A placement constraint on {_ZONE} {why}"
+    return ""
 
 
 def deployment_configuration(
@@ -174,6 +225,8 @@ def new_revision(
         task_definition=of.task_definition_arn,
         capacity_provider_strategy=service.capacity_provider_strategy or None,
         launch_type=service.launch_type,
+        platform_version=service.platform_version,
+        platform_family=service.platform_family,
         network_configuration=service.network_configuration,
         container_images=images,
         created_at=call.now,

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from sexton.control import tasksetview
 from sexton.control.context import Context
 from sexton.control.records import Entry, ServiceRecord, TaskRecord, revision_key
-from sexton.core import names, strategy
+from sexton.core import fargate, names, strategy
 from sexton.core.constraint import of_request as rules_of
 from sexton.core.deployment import Counts, Deployment, counts
 from sexton.core.pace import Pace
@@ -45,6 +46,12 @@ def revision_of(context: Context, record: ServiceRecord, arn: str) -> ecs.Servic
     """A revision of this service."""
     entry = context.records.service_revisions.get(record.region, record.cluster, record.name, names.last_part(arn))
     return entry.value if entry else None
+
+
+def current_revision(context: Context, record: ServiceRecord) -> ecs.ServiceRevision:
+    """What the PRIMARY deployment brings; empty for a service of task sets."""
+    primary = record.deployments[0].revision if record.deployments else ""
+    return revision_of(context, record, primary) or ecs.ServiceRevision()
 
 
 def rollout_of(context: Context, record: ServiceRecord) -> Entry[ecs.ServiceDeployment] | None:
@@ -92,6 +99,7 @@ def view(context: Context, entry: Entry[ServiceRecord], pace: Pace, room_since: 
         hosts=hosts,
         zones=_zones(context, record, needs) if asked.rebalancing and needs else (),
         room_since=room_since,
+        task_sets=tuple(one.scaled for one in record.task_sets),
         memory=record.memory,
         pace=pace,
     )
@@ -190,6 +198,7 @@ def shown(
         running_count=sum(one.running for one in held.values()),
         pending_count=sum(one.pending for one in held.values()),
         deployments=deployments,
+        task_sets=tasksetview.shown(record, held, tags=ServiceField.TAGS in include) if record.task_sets else None,
         events=record.events,
         current_service_deployment=rollout.value.service_deployment_arn if rollout else None,
         current_service_revisions=revisions or None,
@@ -218,6 +227,8 @@ def _deployment(context: Context, record: ServiceRecord, one: Deployment, held: 
         updated_at=one.updated_at,
         capacity_provider_strategy=revision.capacity_provider_strategy,
         launch_type=revision.launch_type,
+        platform_version=fargate.shown(revision.platform_version),
+        platform_family=revision.platform_family,
         network_configuration=revision.network_configuration,
         rollout_state=str(one.rollout),
         rollout_state_reason=one.reason,

@@ -20,6 +20,7 @@ DEFAULT_CLUSTER = "default"
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}\Z")
 _FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}\Z")
 _ID = re.compile(r"[A-Za-z0-9-]{1,255}\Z")
+_TASK_SET = re.compile(r"(?:\A|/)ecs-svc/[0-9]{1,20}\Z")
 
 
 class Place(NamedTuple):
@@ -93,6 +94,10 @@ def service_deployment_arn(place: Place, cluster: str, service: str, deployment:
     return place.arn(f"service-deployment/{cluster}/{service}/{deployment}")
 
 
+def task_set_arn(place: Place, cluster: str, service: str, task_set: str) -> str:
+    return place.arn(f"task-set/{cluster}/{service}/{task_set}")
+
+
 def definition_arn(place: Place, family: str, revision: int) -> DefinitionArn:
     return DefinitionArn(place.arn(f"task-definition/{family}:{revision}"))
 
@@ -160,6 +165,14 @@ def parse_service_revision(text: str) -> OfService | None:
 def parse_service_deployment(text: str) -> OfService | None:
     """A service deployment from its ARN; it has no shorter name."""
     return _parse_of_service(text, "service-deployment")
+
+
+def parse_task_set(text: str) -> str | None:
+    """A task set's id, which has a slash in it, from the id or the ARN."""
+    rest = _resource(text, "task-set")
+    if rest is None:
+        return None
+    return "/".join(rest.split("/")[-2:]) if _TASK_SET.search(rest) else None
 
 
 def parse_definition(text: str) -> Revision | None:

@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 
 from sexton.control.context import Call, Context, over
-from sexton.control.dispatch import OPERATIONS
+from sexton.control.dispatch import OPERATIONS, check
 from sexton.control.records import Records
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Store
 from sexton.store.opening import open_store
-from sexton.wire import constraints, ecs
-from sexton.wire.errors import InvalidParameterException
+from sexton.wire import ecs
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -43,9 +42,7 @@ class World:
         """One request, validated as the dispatcher does."""
         shape = ecs.OPERATIONS[operation].request
         request = msgspec.json.decode(msgspec.json.encode(fields), type=shape)
-        violations = constraints.check(request)
-        if violations:
-            raise InvalidParameterException(constraints.describe(violations))
+        check(operation, request)
         call = Call(REGION, "AKSXEXAMPLE", self.now)
         answer = await OPERATIONS[operation](self.context, call, request)
         return msgspec.json.decode(msgspec.json.encode(answer))

@@ -138,6 +138,18 @@ async def stop(
     raise busy(f"service deployment {name.id}")
 
 
+async def go_on(
+    context: Context, call: Call, request: ecs.ContinueServiceDeploymentRequest
+) -> ecs.ContinueServiceDeploymentResponse:
+    """A deployment pauses at a lifecycle hook, and none here has hooks: there is never anything to go on from."""
+    name = names.parse_service_deployment(request.service_deployment_arn or "")
+    if name is None:
+        raise invalid("The service deployment ARN is invalid. Specify a valid ARN and try again.")
+    if context.records.service_deployments.get(call.region, *name) is None:
+        raise ServiceDeploymentNotFoundException("Service deployment not found.")
+    raise invalid(f"The service deployment is not paused at a lifecycle hook with the ID {request.hook_id}.")
+
+
 async def describe_revisions(
     context: Context, call: Call, request: ecs.DescribeServiceRevisionsRequest
 ) -> ecs.DescribeServiceRevisionsResponse:
@@ -158,5 +170,6 @@ OPERATIONS: dict[str, Operation] = {
     "ListServiceDeployments": listing,
     "DescribeServiceDeployments": describe,
     "StopServiceDeployment": stop,
+    "ContinueServiceDeployment": go_on,
     "DescribeServiceRevisions": describe_revisions,
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sexton.control import serviceterms, serviceview
+from sexton.control import providers, serviceterms, serviceview
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -24,12 +24,16 @@ from sexton.control.context import (
     page,
     same_cluster,
 )
+from sexton.control.fields import Fields
 from sexton.control.records import Entry, ServiceRecord
+from sexton.control.serviceterms import AUTO
 from sexton.core import deployment as deployments
 from sexton.core import names, rollout, tagging
+from sexton.core.fargate import NO_PLATFORM
 from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
-from sexton.wire.ecs import AvailabilityZoneRebalancing, SchedulingStrategy
+from sexton.wire.ecs import DeploymentControllerType as Controller
+from sexton.wire.ecs import SchedulingStrategy
 from sexton.wire.errors import ServiceNotActiveException, ServiceNotFoundException
 
 MOST_DESCRIBED = 10
@@ -50,7 +54,6 @@ async def create(context: Context, call: Call, request: ecs.CreateServiceRequest
         raise invalid("clientToken must have 1 to 36 characters.")
     if problem := tagging.problem(request.tags):
         raise invalid(problem)
-    serviceterms.refuse_unserved(request)
     fingerprint = _fingerprint(request)
     for _ in range(CONFLICT_TRIES):
         home = active_cluster(context, call, request.cluster)
@@ -59,13 +62,15 @@ async def create(context: Context, call: Call, request: ecs.CreateServiceRequest
         if before is not None and not before.value.ended_at:
             return ecs.CreateServiceResponse(service=_repeated(context, before, fingerprint))
         record, of = _made(context, call, request, home.value.cluster, fingerprint)
-        record, writes = _begun(context, call, record, of)
+        writes: list[Write] = []
+        if of is not None:
+            record, writes = _begun(context, call, record, of)
         compares = [
             context.records.unchanged(context.records.services, before, *where),
             # A cluster is deleted only without services.
             context.records.unchanged(context.records.clusters, home, call.region, home.value.name),
         ]
-        if entry := await _write(context, record, compares, writes):
+        if entry := await write(context, record, compares, writes):
             return ecs.CreateServiceResponse(service=serviceview.shown(context, entry))
     raise busy(f"service {name}")
 
@@ -86,23 +91,30 @@ def _repeated(context: Context, entry: Entry[ServiceRecord], fingerprint: str) -
 
 def _made(
     context: Context, call: Call, request: ecs.CreateServiceRequest, home: ecs.Cluster, fingerprint: str
-) -> tuple[ServiceRecord, ecs.TaskDefinition]:
-    """The service as it is wanted, without a deployment; and its task definition."""
+) -> tuple[ServiceRecord, ecs.TaskDefinition | None]:
+    """The service as it is wanted, without a deployment; and its task definition, which task sets bring otherwise."""
     cluster, place = home.cluster_name or "", context.place(call)
     daemon = request.scheduling_strategy == SchedulingStrategy.DAEMON
+    controller = (request.deployment_controller or ecs.DeploymentController()).type or Controller.ECS
+    external = controller == Controller.EXTERNAL
     desired = serviceterms.desired_count(request.desired_count, daemon=daemon)
-    if desired is None and not daemon:
+    if desired is None and not daemon and not external:
         raise invalid("Desired count must be specified for the REPLICA scheduling strategy.")
-    rebalancing = request.availability_zone_rebalancing or AvailabilityZoneRebalancing.DISABLED
-    if daemon and rebalancing == AvailabilityZoneRebalancing.ENABLED:
-        raise invalid("The daemon scheduling strategy does not support availabilityZoneRebalancing.")
-    of = serviceterms.definition(context, call, request.task_definition).definition
-    serviceterms.check_network(request.network_configuration, of)
-    strategy = serviceterms.capacity_strategy(
-        context, home, of, request.launch_type, request.capacity_provider_strategy
-    )
+    of = None
+    strategy: tuple[ecs.CapacityProviderStrategyItem, ...] = ()
+    platform = NO_PLATFORM
+    if external:
+        serviceterms.refuse_of_task_sets(request)
+    else:
+        of = serviceterms.definition(context, call, request.task_definition).definition
+        serviceterms.check_network(request.network_configuration, of)
+        strategy = serviceterms.capacity_strategy(
+            context, home, of, request.launch_type, request.capacity_provider_strategy
+        )
+        platform = providers.platform(of, request.launch_type, strategy, request.platform_version)
     if strategy and daemon:
         raise invalid("The daemon scheduling strategy does not support capacity provider strategies.")
+    configuration = serviceterms.deployment_configuration(request.deployment_configuration, None, daemon=daemon)
     service = ecs.Service(
         service_arn=names.service_arn(place, cluster, request.service_name or ""),
         service_name=request.service_name,
@@ -113,10 +125,10 @@ def _made(
         desired_count=desired or 0,
         launch_type=None if strategy else request.launch_type or ecs.LaunchType.EC2,
         capacity_provider_strategy=strategy or None,
-        task_definition=of.task_definition_arn,
-        deployment_configuration=serviceterms.deployment_configuration(
-            request.deployment_configuration, None, daemon=daemon
-        ),
+        platform_version=platform.version,
+        platform_family=platform.family,
+        task_definition=of.task_definition_arn if of else None,
+        deployment_configuration=configuration,
         role_arn=request.role,
         created_at=call.now,
         placement_constraints=request.placement_constraints or (),
@@ -124,16 +136,16 @@ def _made(
         network_configuration=request.network_configuration,
         health_check_grace_period_seconds=serviceterms.grace(request.health_check_grace_period_seconds),
         scheduling_strategy=str(SchedulingStrategy.DAEMON if daemon else SchedulingStrategy.REPLICA),
-        deployment_controller=ecs.DeploymentController(type=str(ecs.DeploymentControllerType.ECS)),
+        deployment_controller=ecs.DeploymentController(type=str(controller)),
         tags=request.tags or (),
         created_by=names.principal_arn(place, f"user/{call.access_key}"),
         enable_ecs_managed_tags=bool(request.enable_ecs_managed_tags),
         propagate_tags=request.propagate_tags or str(ecs.PropagateTags.NONE),
         enable_execute_command=False,
-        availability_zone_rebalancing=str(rebalancing),
     )
+    service = serviceterms.rebalanced(service, request.availability_zone_rebalancing, AUTO)
     record = ServiceRecord(region=call.region, cluster=cluster, service=service, fingerprint=fingerprint)
-    serviceterms.check_placement(record, of)
+    serviceterms.check_placement(record, of or ecs.TaskDefinition())
     return record, of
 
 
@@ -181,7 +193,7 @@ def _begun(
     return msgspec.structs.replace(record, deployments=after, rollout=rollout_id), writes
 
 
-async def _write(
+async def write(
     context: Context, record: ServiceRecord, compares: Sequence[Compare], writes: Sequence[Write]
 ) -> Entry[ServiceRecord] | None:
     """The service once all of it is durable; None when something has changed meanwhile."""
@@ -211,12 +223,12 @@ def active(context: Context, call: Call, cluster: str, text: str | None) -> Entr
 
 async def update(context: Context, call: Call, request: ecs.UpdateServiceRequest) -> ecs.UpdateServiceResponse:
     home = active_cluster(context, call, request.cluster)
-    serviceterms.refuse_unserved(request)
     records = context.records
     for _ in range(CONFLICT_TRIES):
         entry = active(context, call, home.value.name, request.service)
         record = entry.value
-        current = serviceview.revision_of(context, record, record.deployments[0].revision) or ecs.ServiceRevision()
+        serviceterms.check_controller(record.service, request)
+        current = serviceview.current_revision(context, record)
         # A removed or inactive definition goes on serving; only a new deployment needs an active one.
         named = request.task_definition or (record.service.task_definition if request.force_new_deployment else None)
         of = serviceterms.definition(context, call, named).definition if named else None
@@ -225,8 +237,11 @@ async def update(context: Context, call: Call, request: ecs.UpdateServiceRequest
         writes: list[Write] = []
         where = (record.region, record.cluster, record.name)
         compares = [records.unchanged(records.services, entry, *where)]
-        moved = after.service.capacity_provider_strategy != record.service.capacity_provider_strategy
-        if moved or deployments.needs_deployment(current, resolved):
+        moved = (after.service.capacity_provider_strategy, after.service.platform_version) != (
+            record.service.capacity_provider_strategy,
+            record.service.platform_version,
+        )
+        if not serviceterms.external(record.service) and (moved or deployments.needs_deployment(current, resolved)):
             of = of or serviceterms.definition(context, call, after.service.task_definition).definition
             serviceterms.check_network(after.service.network_configuration, of)
             ongoing = serviceview.rollout_of(context, record)
@@ -235,7 +250,7 @@ async def update(context: Context, call: Call, request: ecs.UpdateServiceRequest
             after, writes = _begun(context, call, after, of)
         if after == record:
             return ecs.UpdateServiceResponse(service=serviceview.shown(context, entry))
-        if written := await _write(context, after, compares, writes):
+        if written := await write(context, after, compares, writes):
             return ecs.UpdateServiceResponse(service=serviceview.shown(context, written))
     raise busy(f"service {request.service}")
 
@@ -250,10 +265,8 @@ def _updated(
     """The service with what the request says; what it does not speak of stays."""
     before = record.service
     daemon = before.scheduling_strategy == SchedulingStrategy.DAEMON
-    rebalancing = request.availability_zone_rebalancing
-    if daemon and rebalancing == AvailabilityZoneRebalancing.ENABLED:
-        raise invalid("The daemon scheduling strategy does not support availabilityZoneRebalancing.")
-    of = of or serviceview.definition_of(context, record, record.deployments[0].revision) or ecs.TaskDefinition()
+    current = serviceview.current_revision(context, record).service_revision_arn or ""
+    of = of or serviceview.definition_of(context, record, current) or ecs.TaskDefinition()
     strategy = None
     if request.capacity_provider_strategy is not None:
         if daemon:
@@ -266,7 +279,6 @@ def _updated(
         deployment_configuration=serviceterms.deployment_configuration(
             request.deployment_configuration, before.deployment_configuration, daemon=daemon
         ),
-        availability_zone_rebalancing=rebalancing,
         network_configuration=request.network_configuration,
         placement_constraints=request.placement_constraints,
         placement_strategy=request.placement_strategy,
@@ -282,6 +294,19 @@ def _updated(
             capacity_provider_strategy=strategy or None,
             launch_type=None if strategy else before.launch_type or str(ecs.LaunchType.EC2),
         )
+    if not serviceterms.external(service) and (
+        request.platform_version or request.task_definition or request.capacity_provider_strategy is not None
+    ):
+        platform = providers.platform(
+            of,
+            service.launch_type,
+            service.capacity_provider_strategy,
+            request.platform_version or (before.platform_version if strategy is None else None),
+        )
+        service = msgspec.structs.replace(service, platform_version=platform.version, platform_family=platform.family)
+    service = serviceterms.rebalanced(
+        service, request.availability_zone_rebalancing, before.availability_zone_rebalancing or ""
+    )
     after = msgspec.structs.replace(record, service=service)
     serviceterms.check_placement(after, of)
     return after
@@ -300,6 +325,8 @@ async def delete(context: Context, call: Call, request: ecs.DeleteServiceRequest
         daemon = record.service.scheduling_strategy == SchedulingStrategy.DAEMON
         if record.service.desired_count and not (request.force or daemon):
             raise invalid("The service cannot be stopped while it is scaled above 0.")
+        if record.task_sets and not request.force:
+            raise invalid("The service cannot be stopped while it has task sets.")
         where = (record.region, record.cluster, record.name)
         compares = [records.unchanged(records.services, entry, *where)]
         writes: list[Write] = []
@@ -310,7 +337,7 @@ async def delete(context: Context, call: Call, request: ecs.DeleteServiceRequest
             writes.append(records.put(records.service_deployments, ended, *where, record.rollout))
         draining = msgspec.structs.replace(record.service, status="DRAINING", desired_count=0)
         after = msgspec.structs.replace(record, service=draining)
-        if written := await _write(context, after, compares, writes):
+        if written := await write(context, after, compares, writes):
             return ecs.DeleteServiceResponse(service=serviceview.shown(context, written))
     raise busy(f"service {request.service}")
 
@@ -352,10 +379,29 @@ async def listing(context: Context, call: Call, request: ecs.ListServicesRequest
     return ecs.ListServicesResponse(service_arns=tuple(row.value.arn for row in rows if row), next_token=token)
 
 
+async def listing_by_namespace(
+    context: Context, call: Call, request: ecs.ListServicesByNamespaceRequest
+) -> ecs.ListServicesByNamespaceResponse:
+    """No service here is in a namespace of Cloud Map, so a namespace has none."""
+    if not request.namespace:
+        raise invalid("Namespace cannot be empty.")
+    page([], request.next_token, request.max_results or LISTED, MOST_LISTED)
+    return ecs.ListServicesByNamespaceResponse(service_arns=())
+
+
+FIELDS: dict[str, Fields] = {
+    "CreateService": Fields(
+        accepted=serviceterms.ACCEPTED | {"role": "kept and shown; it is for load balancers"},
+        refused=serviceterms.REFUSED,
+    ),
+    "UpdateService": Fields(accepted=serviceterms.ACCEPTED, refused=serviceterms.REFUSED),
+}
+
 OPERATIONS: dict[str, Operation] = {
     "CreateService": create,
     "UpdateService": update,
     "DeleteService": delete,
     "DescribeServices": describe,
     "ListServices": listing,
+    "ListServicesByNamespace": listing_by_namespace,
 }

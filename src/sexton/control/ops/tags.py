@@ -120,6 +120,24 @@ def _service(context: Context, call: Call, parts: Sequence[str]) -> Tagged | Non
     return Tagged(entry.value.service.tags or (), records.unchanged(records.services, entry, *where), put)
 
 
+def _task_set(context: Context, call: Call, parts: Sequence[str]) -> Tagged | None:
+    """A task set's id has a slash in it, and it lives in the record of its service."""
+    records, where = context.records, (call.region, *parts[:2])
+    entry = records.services.get(*where)
+    sets = entry.value.task_sets if entry else ()
+    one = next((one for one in sets if one.id == "/".join(parts[2:])), None)
+    if entry is None or one is None:
+        return None
+    before = entry.value
+
+    def put(tags: tuple[ecs.Tag, ...]) -> Put:
+        tagged = msgspec.structs.replace(one, shown=msgspec.structs.replace(one.shown, tags=tags))
+        after = tuple(tagged if each.id == one.id else each for each in before.task_sets)
+        return records.put(records.services, msgspec.structs.replace(before, task_sets=after), *where)
+
+    return Tagged(one.shown.tags or (), records.unchanged(records.services, entry, *where), put)
+
+
 KINDS: Mapping[str, Kind] = {
     "cluster": Kind(1, _cluster),
     "task": Kind(2, _task),
@@ -127,6 +145,7 @@ KINDS: Mapping[str, Kind] = {
     "task-definition": Kind(1, _definition),
     "capacity-provider": Kind(1, _provider),
     "service": Kind(2, _service),
+    "task-set": Kind(4, _task_set),
 }
 
 

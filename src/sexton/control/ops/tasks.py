@@ -27,12 +27,14 @@ from sexton.control.context import (
     same_cluster,
     unsupported,
 )
+from sexton.control.fields import Fields
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, Entry, SlotRecord, TaskRecord
 from sexton.control.scheduler import choose
-from sexton.core import capabilities, constraint, lifecycle, names, render, strategy, tagging
+from sexton.core import capabilities, constraint, fargate, lifecycle, names, render, strategy, tagging
 from sexton.core.constraint import RuleError
 from sexton.core.definition import LEAST_MEMORY
+from sexton.core.fargate import NO_PLATFORM
 from sexton.core.lifecycle import StopCode
 from sexton.core.placement import Refusal, Wanted
 from sexton.core.resources import demand_of, number
@@ -146,12 +148,12 @@ def _understand(
     context: Context, call: Call, cluster: str, request: ecs.RunTaskRequest | ecs.StartTaskRequest
 ) -> Order:
     """What is to be run, or the API's error for what cannot be."""
-    _refuse_unserved(request)
     if problem := tagging.problem(request.tags):
         raise invalid(problem)
     if request.propagate_tags == "SERVICE":
         raise invalid("propagateTags SERVICE is for the tasks of services; use TASK_DEFINITION or NONE.")
     definition = taskdefs.active(context, call, request.task_definition)
+    _check_platform(request, definition.definition)
     awsvpc = definition.definition.network_mode == "awsvpc"
     if awsvpc and request.network_configuration is None:
         raise invalid("Network Configuration must be provided when networkMode 'awsvpc' is specified.")
@@ -182,19 +184,15 @@ def _group(request: ecs.RunTaskRequest | ecs.StartTaskRequest, definition: Defin
     return request.group or f"family:{definition.definition.family}"
 
 
-def _refuse_unserved(request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None:
-    """What this control plane does not do yet is said by name, never silently left out."""
-    for field in (
-        "volume_configurations",
-        "enable_execute_command",
-    ):
-        if getattr(request, field, None):
-            wire_name = "".join(word.title() if index else word for index, word in enumerate(field.split("_")))
-            raise unsupported(f"{wire_name} is not supported by this control plane yet; leave it out.")
-    if getattr(request, "launch_type", None) not in (None, "EC2", "EXTERNAL"):
-        raise unsupported("launchType FARGATE is not supported by this control plane yet; use EC2 or EXTERNAL.")
-    if getattr(request, "platform_version", None):
-        raise invalid("The platform version must be null when specifying an EC2 launch type.")
+def _check_platform(request: ecs.RunTaskRequest | ecs.StartTaskRequest, of: ecs.TaskDefinition) -> None:
+    """The API's error for what the launch type of the tasks does not allow."""
+    if isinstance(request, ecs.StartTaskRequest):
+        return
+    platform = providers.platform(of, request.launch_type, request.capacity_provider_strategy, request.platform_version)
+    if platform != NO_PLATFORM and request.placement_constraints:
+        raise invalid("Placement constraints are not supported with FARGATE launch type.")
+    if platform != NO_PLATFORM and request.placement_strategy:
+        raise invalid("Placement strategies are not supported with FARGATE launch type.")
 
 
 def _overrides(given: ecs.TaskOverride | None, definition: ecs.TaskDefinition) -> ecs.TaskOverride:
@@ -203,14 +201,12 @@ def _overrides(given: ecs.TaskOverride | None, definition: ecs.TaskDefinition) -
     for text, what in ((given.cpu, "cpu"), (given.memory, "memory")):
         if text and not number(text):
             raise client_error(f"Invalid '{what}' setting for task: {text}")
-    if given.inference_accelerator_overrides or given.ephemeral_storage:
-        raise unsupported("inferenceAcceleratorOverrides and ephemeralStorage overrides are not supported yet.")
+    if given.ephemeral_storage and fargate.LAUNCH_TYPE not in (definition.compatibilities or ()):
+        raise invalid("Ephemeral storage can only be overridden for tasks with the launch type FARGATE.")
     known = {one.name for one in definition.container_definitions or ()}
     for one in given.container_overrides or ():
         if one.name not in known:
             raise client_error(f"Override for container named {one.name} is not a container in the TaskDefinition.")
-        if one.environment_files or one.resource_requirements:
-            raise unsupported("environmentFiles and resourceRequirements overrides are not supported yet.")
         if one.cpu is not None and one.cpu < 0:
             raise client_error(f"Invalid 'cpu' setting for container '{one.name}'.")
         for amount in (one.memory, one.memory_reservation):
@@ -281,10 +277,14 @@ def record_of(context: Context, call: Call, order: Order, instance: str) -> Task
         group=wanted.group,
         launch_type=getattr(request, "launch_type", None) or "EC2",
         overrides=overrides,
+        platform_version=getattr(request, "platform_version", None),
+        ephemeral_storage=overrides.ephemeral_storage or definition.definition.ephemeral_storage,
         started_by=request.started_by,
         tags=_tags(order),
         version=1,
     )
+    if task.launch_type == fargate.LAUNCH_TYPE:
+        task = providers.on_fargate(task, task.platform_version)
     return TaskRecord(
         region=call.region, cluster=cluster, id=task_id, task=task, demand=demand, account=context.account
     )
@@ -393,6 +393,18 @@ async def listing(context: Context, call: Call, request: ecs.ListTasksRequest) -
     rows = (context.records.tasks.get(key) for key in chosen)
     return ecs.ListTasksResponse(task_arns=tuple(row.value.arn for row in rows if row), next_token=token)
 
+
+_REFUSED = {
+    "volumeConfigurations": "there is no Amazon EBS here; use a volume with a path of the host.",
+    "enableExecuteCommand": "no agent here can execute commands in a container; leave it out or say false.",
+    "overrides.inferenceAcceleratorOverrides": "there are no inference accelerators here; leave it out.",
+    "overrides.containerOverrides.environmentFiles": "name them in the task definition instead.",
+    "overrides.containerOverrides.resourceRequirements": "name them in the task definition instead.",
+}
+FIELDS: dict[str, Fields] = {
+    "RunTask": Fields(refused=_REFUSED),
+    "StartTask": Fields(refused=_REFUSED),
+}
 
 OPERATIONS: dict[str, Operation] = {
     "RunTask": run,

@@ -42,7 +42,7 @@ async def test_a_service_is_shown_with_the_defaults_of_what_was_not_said(service
     assert configuration["deploymentCircuitBreaker"] == {"enable": False, "rollback": False}
     assert made["deploymentController"] == {"type": "ECS"}
     assert (made["enableECSManagedTags"], made["propagateTags"]) == (False, "NONE")
-    assert made["availabilityZoneRebalancing"] == "DISABLED"
+    assert made["availabilityZoneRebalancing"] == "ENABLED"
     assert (made["loadBalancers"], made["serviceRegistries"], made["events"]) == ([], [], [])
     assert deployment["id"].startswith("ecs-svc/")
     assert (deployment["status"], deployment["rolloutState"], deployment["desiredCount"]) == (
@@ -82,7 +82,6 @@ async def test_the_same_request_does_nothing_again_and_another_is_refused(servic
         ({"serviceConnectConfiguration": {"enabled": True}}, "serviceConnectConfiguration"),
         ({"volumeConfigurations": [{"name": "v"}]}, "volumeConfigurations"),
         ({"enableExecuteCommand": True}, "enableExecuteCommand"),
-        ({"launchType": "FARGATE"}, "FARGATE"),
         ({"deploymentController": {"type": "CODE_DEPLOY"}}, "CODE_DEPLOY"),
         ({"deploymentConfiguration": {"strategy": "BLUE_GREEN"}}, "BLUE_GREEN"),
         ({"deploymentConfiguration": {"bakeTimeInMinutes": 5}}, "bakeTimeInMinutes"),

@@ -188,7 +188,7 @@ async def test_what_is_not_served_is_said_by_name(world):
     }.items():
         with pytest.raises(UnsupportedFeatureException, match=field):
             await world.run(**{field: value})
-    with pytest.raises(UnsupportedFeatureException, match="FARGATE"):
+    with pytest.raises(InvalidParameterException, match="does not support launch_type FARGATE"):
         await world.run(launchType="FARGATE", platformVersion="LATEST")
     with pytest.raises(InvalidParameterException, match="platform version"):
         await world.run(platformVersion="LATEST")

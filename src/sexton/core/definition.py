@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from sexton.core import containerrules, fargate
 from sexton.core.resources import number
 from sexton.wire import ecs
 
@@ -47,6 +48,7 @@ def _problems(request: ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
         seen.add(container.name or "")
     if not any(one.essential is not False for one in containers):
         yield "A task definition must contain at least one essential container."
+    yield from containerrules.volume_problems(request.volumes or ())
     volumes = {one.name for one in request.volumes or ()}
     if len(volumes) != len(request.volumes or ()):
         yield "Volume names must be unique in a task definition."
@@ -62,7 +64,20 @@ def _problems(request: ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
         for dependency in container.depends_on or ():
             if dependency.container_name not in seen or dependency.container_name == container.name:
                 yield f"Unknown container '{dependency.container_name}' in dependsOn of '{container.name}'."
+    yield from containerrules.together(containers, request.network_mode)
     yield from _cycles(containers)
+    yield from _launch_types(request)
+
+
+def _launch_types(request: ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
+    """Why a definition cannot be used with the launch types that it says it must be usable with."""
+    required = request.requires_compatibilities or ()
+    if ecs.Compatibility.FARGATE in required:
+        yield from fargate.problems(request)
+    elif request.ephemeral_storage is not None and not fargate.fits(request):
+        yield "ephemeralStorage is only supported for task definitions that are compatible with Fargate."
+    if ecs.Compatibility.EXTERNAL in required and request.network_mode == "awsvpc":
+        yield "The launch type EXTERNAL does not support the network mode awsvpc."
 
 
 def _container_problems(
@@ -92,6 +107,7 @@ def _container_problems(
         yield f"Invalid setting for container '{container.name}'. 'memory' must not exceed the task's memory."
     for mapping in container.port_mappings or ():
         yield from _port_problems(container, mapping, request.network_mode)
+    yield from containerrules.problems(container, request.network_mode)
 
 
 def _port_problems(
@@ -119,14 +135,29 @@ def _cycles(containers: tuple[ecs.ContainerDefinition, ...]) -> Iterator[str]:
             del waits[name]
 
 
-def normalise(container: ecs.ContainerDefinition) -> ecs.ContainerDefinition:
+# What ECS shows of a health check that does not say it.
+_INTERVAL, _TIMEOUT, _RETRIES = 30, 5, 3
+
+
+def normalise(container: ecs.ContainerDefinition, network_mode: str | None = None) -> ecs.ContainerDefinition:
     """The container definition as ECS shows it back."""
+    own_ports = network_mode in ("host", "awsvpc")  # a port of the container is the same port of what it runs on
     mappings = tuple(
-        msgspec.structs.replace(one, protocol=one.protocol or "tcp", host_port=one.host_port or 0)
+        msgspec.structs.replace(
+            one, protocol=one.protocol or "tcp", host_port=one.host_port or (one.container_port if own_ports else 0)
+        )
         if one.container_port is not None
         else msgspec.structs.replace(one, protocol=one.protocol or "tcp")
         for one in container.port_mappings or ()
     )
+    check = container.health_check
+    if check is not None:
+        check = msgspec.structs.replace(
+            check,
+            interval=_INTERVAL if check.interval is None else check.interval,
+            timeout=_TIMEOUT if check.timeout is None else check.timeout,
+            retries=_RETRIES if check.retries is None else check.retries,
+        )
     return msgspec.structs.replace(
         container,
         cpu=container.cpu or 0,
@@ -136,11 +167,12 @@ def normalise(container: ecs.ContainerDefinition) -> ecs.ContainerDefinition:
         mount_points=container.mount_points or (),
         volumes_from=container.volumes_from or (),
         system_controls=container.system_controls or (),
+        health_check=check,
     )
 
 
 def compatibilities(request: ecs.RegisterTaskDefinitionRequest) -> tuple[str, ...]:
     """The launch types a definition can be used with."""
-    if request.network_mode == "awsvpc" and request.cpu and request.memory:
-        return ("EC2", "FARGATE")
-    return ("EXTERNAL", "EC2") if request.network_mode != "awsvpc" else ("EC2",)
+    if request.network_mode == "awsvpc":
+        return ("EC2", "FARGATE") if fargate.fits(request) else ("EC2",)
+    return ("EXTERNAL", "EC2")

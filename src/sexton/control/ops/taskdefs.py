@@ -65,7 +65,7 @@ async def _append(
     context: Context, call: Call, request: ecs.RegisterTaskDefinitionRequest, family: str
 ) -> DefinitionRecord:
     records = context.records
-    containers = tuple(map(definition.normalise, request.container_definitions or ()))
+    containers = tuple(definition.normalise(one, request.network_mode) for one in request.container_definitions or ())
     for _ in range(CONFLICT_TRIES):
         with context.revisions.next(call.region, family) as revision:
             made = _build(context, call, request, containers, revision)

@@ -107,11 +107,11 @@ def _made(
         serviceterms.refuse_of_task_sets(request)
     else:
         of = serviceterms.definition(context, call, request.task_definition).definition
-        serviceterms.check_network(request.network_configuration, of)
         strategy = serviceterms.capacity_strategy(
             context, home, of, request.launch_type, request.capacity_provider_strategy
         )
         platform = providers.platform(of, request.launch_type, strategy, request.platform_version)
+        serviceterms.check_network(request.network_configuration, of)
     if strategy and daemon:
         raise invalid("The daemon scheduling strategy does not support capacity provider strategies.")
     configuration = serviceterms.deployment_configuration(request.deployment_configuration, None, daemon=daemon)

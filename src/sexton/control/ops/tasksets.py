@@ -98,10 +98,10 @@ def _made(
 ) -> tuple[TaskSetRecord, list[Write]]:
     service, records = record.service, context.records
     of = serviceterms.definition(context, call, request.task_definition).definition
-    serviceterms.check_network(request.network_configuration, of)
     launch_type = request.launch_type or (None if request.capacity_provider_strategy else service.launch_type)
     strategy = serviceterms.capacity_strategy(context, home, of, launch_type, request.capacity_provider_strategy)
     platform = providers.platform(of, launch_type, strategy, request.platform_version)
+    serviceterms.check_network(request.network_configuration, of)
     resolved = msgspec.structs.replace(
         service,
         task_definition=of.task_definition_arn,

@@ -7,7 +7,7 @@ value. The stop code is decided once, by whatever ended the task first.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -68,6 +68,26 @@ def report(
     if after.last_status == "STOPPED":
         after = _stopped(after, now)
     return task if after == task else _next(after)
+
+
+def health(task: ecs.Task, words: Mapping[str, str], essential: Collection[str]) -> ecs.Task:
+    """The task after its agent said what the health checks of its containers say.
+
+    A task is as healthy as those of its essential containers that have a check; without one nobody knows.
+    """
+    if task.last_status == "STOPPED":
+        return task
+    containers = tuple(
+        msgspec.structs.replace(one, health_status=words.get(one.name or "", one.health_status))
+        if one.health_status
+        else one
+        for one in task.containers or ()
+    )
+    checked = [one.health_status for one in containers if one.name in essential and one.health_status]
+    whole = next((word for word in ("UNHEALTHY", "UNKNOWN") if word in checked), "HEALTHY" if checked else "UNKNOWN")
+    if containers == task.containers and whole == task.health_status:
+        return task
+    return _next(task, containers=containers, health_status=whole)
 
 
 def _ending(task: ecs.Task, reason: str, ended: list[ecs.Container], now: float) -> ecs.Task:

@@ -142,3 +142,47 @@ def test_whatever_agents_report_records_only_move_forward(changes):
             assert after.stop_code and after.stopped_at and after.stopped_reason
             assert set(now) == {"STOPPED"}
         task = after
+
+
+def checked(**words):
+    """A task whose containers, by name, have a health check that says so much; ``None`` is no check."""
+    containers = tuple(
+        ecs.Container(name=name, last_status="RUNNING", health_status=word) for name, word in words.items()
+    )
+    return ecs.Task(containers=containers, last_status="RUNNING", health_status="UNKNOWN", version=1)
+
+
+@pytest.mark.parametrize(
+    "said, whole",
+    [
+        ({"app": "HEALTHY", "side": "HEALTHY"}, "HEALTHY"),
+        ({"app": "HEALTHY", "side": "UNKNOWN"}, "UNKNOWN"),
+        ({"app": "HEALTHY", "side": "UNHEALTHY"}, "UNHEALTHY"),
+        ({"app": "UNKNOWN", "side": "UNHEALTHY"}, "UNHEALTHY"),
+        ({"app": "HEALTHY", "side": "HEALTHY", "extra": "UNHEALTHY"}, "HEALTHY"),
+        ({"extra": "HEALTHY"}, "UNKNOWN"),
+    ],
+)
+def test_a_task_is_as_healthy_as_its_essential_containers(said, whole):
+    before = checked(app="UNKNOWN", side="UNKNOWN", extra="UNKNOWN")
+    after = lifecycle.health(before, said, ("app", "side"))
+
+    assert after.health_status == whole
+    assert {one.name: one.health_status for one in after.containers} == {
+        "app": "UNKNOWN",
+        "side": "UNKNOWN",
+        "extra": "UNKNOWN",
+    } | said
+    assert lifecycle.health(after, said, ("app", "side")) is after
+
+
+def test_nobody_speaks_for_a_container_without_a_check():
+    before = checked(app=None)
+
+    assert lifecycle.health(before, {"app": "HEALTHY"}, ("app",)) is before
+
+
+def test_a_task_that_is_over_has_no_health_any_more():
+    task = told(record(), change("STOPPED", app=("STOPPED", 0, None)))
+
+    assert lifecycle.health(task, {"app": "HEALTHY"}, ("app",)) is task

@@ -1,7 +1,8 @@
 """TCS: one websocket per agent, on which it reports metrics and health.
 
 Every frame is signed by itself; one whose signature is wrong is answered with an error and not believed. Metrics are
-acknowledged and let go; the instance's own status is kept in its record, where clients see it.
+acknowledged and let go; the health of containers and the instance's own status are kept in their records, where
+clients see them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from sexton.control.context import Context
 from sexton.control.link.acs import HEARTBEAT_SECONDS
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
 from sexton.control.link.socket import AgentSocket, Gone
-from sexton.control.ops import instances
+from sexton.control.ops import agentcalls, instances
 from sexton.control.records import Entry, InstanceRecord
 from sexton.kit.supervise import Nursery
 from sexton.wire import ecs, tcs
-from sexton.wire.errors import WireError
+from sexton.wire.errors import EcsError, WireError
 from sexton.wire.tcs_frame import split_frame
 
 log = logging.getLogger(__name__)
 
 # Agents check two or three things; a record must not grow with what one claims to check.
 MOST_CHECKS = 16
+_HEALTH = frozenset({"HEALTHY", "UNHEALTHY", "UNKNOWN"})
 # The agents' spelling of what they check, and the API's.
 _CHECKS = {"ContainerRuntime": "CONTAINER_RUNTIME"}
 
@@ -106,13 +108,28 @@ class TcsLink:
         match message.body:
             case tcs.PublishMetricsRequest():
                 return tcs.AckPublishMetric(message="")
-            case tcs.PublishHealthRequest():
+            case tcs.PublishHealthRequest(tasks=found):
+                await self._keep_health(peer, found or ())
                 return tcs.AckPublishHealth(message="")
             case tcs.PublishInstanceStatusRequest(statuses=statuses):
                 await self._keep_status(peer, statuses or ())
                 return tcs.AckPublishInstanceStatus(message="")
             case _:
                 return tcs.BadRequestException(message=f"cannot take a message of type {message.type}")
+
+    async def _keep_health(self, peer: Peer, found: tuple[tcs.TaskHealth, ...]) -> None:
+        for one in found:
+            words = {
+                container.container_name or "": container.health_status or ""
+                for container in one.containers or ()
+                if container.health_status in _HEALTH
+            }
+            try:
+                await agentcalls.keep_health(
+                    self._context, peer.call, peer.cluster, peer.instance_arn, one.task_arn or "", words
+                )
+            except EcsError as error:  # ended or forgotten meanwhile: its health is of no interest any more
+                log.debug("health not kept", extra={"task": one.task_arn, "reason": error.message})
 
     async def _keep_status(self, peer: Peer, statuses: tuple[tcs.InstanceStatus, ...]) -> None:
         details = tuple(

@@ -5,6 +5,8 @@ Reports arrive at least once; one that says nothing new is acknowledged without 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import msgspec
 
 from sexton.control.context import CONFLICT_TRIES, Call, Context, Operation, active_cluster, busy, invalid
@@ -58,14 +60,41 @@ async def submit_attachments(
     return ecs.SubmitAttachmentStateChangesResponse(acknowledgment=context.new_id())
 
 
+async def keep_health(
+    context: Context, call: Call, cluster: str, instance_arn: str, arn: str, words: Mapping[str, str]
+) -> None:
+    """What the health checks of a task's containers say, from the agent that runs it; a stranger's word is nothing."""
+
+    def change(record: TaskRecord) -> ecs.Task:
+        if record.task.container_instance_arn != instance_arn:
+            return record.task
+        return lifecycle.health(record.task, words, _essential(context, call, record))
+
+    if tasks.find(context, call, cluster, arn) is not None:
+        await _change(context, call, cluster, arn, change)
+
+
 async def _apply(context: Context, call: Call, request: ecs.SubmitTaskStateChangeRequest) -> None:
     cluster = active_cluster(context, call, request.cluster).value.name
+    await _change(
+        context,
+        call,
+        cluster,
+        request.task,
+        lambda record: lifecycle.report(record.task, request, _essential(context, call, record), call.now),
+    )
+
+
+async def _change(
+    context: Context, call: Call, cluster: str, arn: str | None, change: Callable[[TaskRecord], ecs.Task]
+) -> None:
+    """Write what becomes of a task, unless that is what it is already."""
     records = context.records
     for _ in range(CONFLICT_TRIES):
-        entry = tasks.find(context, call, cluster, request.task)
+        entry = tasks.find(context, call, cluster, arn)
         if entry is None:
             raise invalid("The referenced task was not found.")
-        task = lifecycle.report(entry.value.task, request, _essential(context, call, entry.value), call.now)
+        task = change(entry.value)
         if task == entry.value.task:
             return
         record = msgspec.structs.replace(entry.value, task=task)
@@ -75,7 +104,7 @@ async def _apply(context: Context, call: Call, request: ecs.SubmitTaskStateChang
         )
         if result.succeeded:
             return
-    raise busy(f"task {request.task}")
+    raise busy(f"task {arn}")
 
 
 def _essential(context: Context, call: Call, record: TaskRecord) -> frozenset[str]:

@@ -275,6 +275,7 @@ def record_of(context: Context, call: Call, order: Order, instance: str) -> Task
         last_status="PENDING",
         enable_execute_command=False,
         group=wanted.group,
+        health_status="UNKNOWN",
         launch_type=getattr(request, "launch_type", None) or "EC2",
         overrides=overrides,
         platform_version=getattr(request, "platform_version", None),

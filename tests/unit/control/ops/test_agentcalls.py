@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sexton.control.context import Call
+from sexton.control.ops import agentcalls
 from sexton.wire.errors import ClusterNotFoundException, InvalidParameterException
 
 
@@ -80,3 +82,29 @@ async def test_tags_of_whatever_has_tags(world, task):
     for arn in ("", "nonsense", "arn:aws:ecs:us-east-1:1:task/x", "arn:aws:ecs:us-east-1:1:service/a/b", task + "x"):
         with pytest.raises(InvalidParameterException):
             await world.do("ListTagsForResource", resourceArn=arn)
+
+
+async def test_health_is_kept_only_from_the_agent_that_runs_the_task(world):
+    await world.define(container={"healthCheck": {"command": ["CMD-SHELL", "true"]}})
+    needed = ("ecs.capability.container-health-check", "com.amazonaws.ecs.capability.docker-remote-api.1.24")
+    answer = await world.do(
+        "RegisterContainerInstance",
+        attributes=[{"name": name} for name in needed],
+        totalResources=[{"name": name, "type": "INTEGER", "integerValue": 1000} for name in ("CPU", "MEMORY")],
+    )
+    instance = answer["containerInstance"]["containerInstanceArn"]
+    await world.connect(instance)
+    arn = await world.run_one()
+
+    async def say(word, who):
+        call = Call("us-east-1", "", 9.0)
+        await agentcalls.keep_health(world.context, call, "default", who, arn, {"main": word})
+        shown = await world.task(arn)
+        return shown["healthStatus"], shown["containers"][0]["healthStatus"]
+
+    assert await say("HEALTHY", instance + "x") == ("UNKNOWN", "UNKNOWN")
+    assert await say("HEALTHY", instance) == ("HEALTHY", "HEALTHY")
+    revision = world.records.revision
+    assert await say("HEALTHY", instance) == ("HEALTHY", "HEALTHY")
+    assert world.records.revision == revision
+    assert await say("UNHEALTHY", instance) == ("UNHEALTHY", "UNHEALTHY")

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import aiohttp
 
 from sexton.agent import register
+from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
 from sexton.agent.instancehealth import InstanceHealth
@@ -37,6 +38,8 @@ from sexton.agent.telemetry import Telemetry
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credential_chain import agent_keyring
 from sexton.cloud.credentials import CredentialSource, NoCredentials
+from sexton.core.hostpool import Pool, Share
+from sexton.core.resources import registered
 from sexton.host.taskcgroup import TaskCgroups
 from sexton.kit.certificate import CertificateError, trusting
 from sexton.kit.listener import Listener
@@ -103,14 +106,13 @@ class Agent:
         self._cgroups = _task_cgroups(settings, info)
         limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
         client = EcsClient(_endpoint(settings), settings.region, credentials, self._http)
+        capacity = register.resources(settings, _memory_mib())
         arn = await register.register(
-            client,
-            state.checkpoint,
-            settings,
-            register.attributes(settings, info, task_limits=limits),
-            register.resources(settings, _memory_mib()),
+            client, state.checkpoint, settings, register.attributes(settings, info, task_limits=limits), capacity
         )
-        self._open(info, client, credentials, Identity(settings.cluster, arn), list(state.tasks.values()))
+        amount, reserved = registered(capacity)
+        pool = Pool(capacity=Share(amount=amount), reserved=reserved)
+        self._open(info, client, credentials, Identity(settings.cluster, arn), pool, list(state.tasks.values()))
         await self._listen()
 
     def _open(
@@ -119,6 +121,7 @@ class Agent:
         client: EcsClient,
         credentials: CredentialSource,
         identity: Identity,
+        pool: Pool,
         saved: Sequence[Saved],
     ) -> None:
         assert self._runtime and self._http and self._checkpoint
@@ -132,7 +135,7 @@ class Agent:
             cgroups=self._cgroups,
         )
         self._saving.start("checkpoint", self._checkpoint.run())
-        self._engine = Engine(context, self._checkpoint, self._work)
+        self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
         health = InstanceHealth(self._runtime)

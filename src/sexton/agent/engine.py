@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.reporter import Reporter
 from sexton.agent.runner import Acknowledged, Hooks, Look, Runner, Wish
@@ -40,7 +41,10 @@ COMPARE_SECONDS = 60.0
 class Engine:
     """The tasks of one container instance."""
 
-    def __init__(self, context: StepContext, checkpoint: Checkpoint, nursery: Nursery) -> None:
+    def __init__(
+        self, context: StepContext, checkpoint: Checkpoint, nursery: Nursery, admission: Admission | None = None
+    ) -> None:
+        self.admission = admission or Admission()
         self._context = context
         self._checkpoint = checkpoint
         self._nursery = nursery
@@ -127,8 +131,15 @@ class Engine:
 
     def _add(self, desired: DesiredTask, known: KnownTask, *, restored: bool) -> None:
         assert self._reporter is not None
-        hooks = Hooks(changed=self._checkpoint.changed, report=self._reporter.report, forget=self._forget)
+        hooks = Hooks(
+            changed=self._checkpoint.changed,
+            report=self._reporter.report,
+            forget=self._forget,
+            admission=self.admission,
+        )
         runner = Runner(self._context, hooks, self._nursery, desired, known)
+        if restored:
+            runner.hold()
         self._runners[desired.arn] = runner
         self._empty.clear()
         self._nursery.start(f"run-{runner.task_id}", self._run(runner, restored=restored))

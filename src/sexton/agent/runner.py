@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sexton.agent.admission import Admission, Waiting
 from sexton.agent.steps.context import Step, StepContext
 from sexton.agent.steps.create import create
 from sexton.agent.steps.look import look
@@ -34,6 +35,7 @@ from sexton.agent.steps.start import start
 from sexton.agent.steps.stop import stop
 from sexton.core import ordering
 from sexton.core import task as core
+from sexton.core.hostpool import share_of
 from sexton.core.names import last_part
 from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
@@ -90,11 +92,15 @@ class StepDone(NamedTuple):
     unanswered: bool = False
 
 
+class Admitted(NamedTuple):
+    """The host has room for the task now."""
+
+
 class Finished(NamedTuple):
     """Nothing of the task is left."""
 
 
-Letter = Wish | Acknowledged | Look | StepDone | Finished
+Letter = Wish | Acknowledged | Look | StepDone | Admitted | Finished
 
 
 class Work(NamedTuple):
@@ -110,6 +116,7 @@ class Hooks(NamedTuple):
     changed: Callable[[DesiredTask, KnownTask], None]
     report: Callable[[KnownTask], None]
     forget: Callable[[str], Awaitable[None]]
+    admission: Admission
 
 
 class Runner:
@@ -128,6 +135,8 @@ class Runner:
         self._waits: dict[tuple[str, type[RuntimeFault]], Iterator[float]] = {}
         self._look_again: set[str] = set()
         self._containers = {one.name or "": one for one in desired.task.containers or ()}
+        self._share = share_of(desired.task)
+        self._admitted = False
         self._born: dict[str, float] = {}  # when each container was first started, by the loop's clock
         self.waits: tuple[ordering.Edge, ...] = ()  # who may not move yet, and for whom
         self._hurry = asyncio.Event()
@@ -142,6 +151,11 @@ class Runner:
     @property
     def task_id(self) -> str:
         return last_part(self.arn)
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What the task waits for before it can begin, if it does."""
+        return self._hooks.admission.waiting(self.arn)
 
     def post(self, letter: Letter) -> None:
         self._mail.put_nowait(letter)
@@ -158,6 +172,7 @@ class Runner:
         """The whole life; ``restored`` when this process did not see it from the start."""
         if restored:
             await self._find_out()
+        self._enter()
         if core.unreported(self.known):
             self._hooks.report(self.known)
         finishing = False
@@ -176,6 +191,25 @@ class Runner:
                         self._look(name)
             else:
                 self._apply(letter)
+
+    def hold(self) -> None:
+        """Take the task's share of the host again, without asking: an earlier process had let it begin."""
+        live = any(one.status not in (ContainerStatus.NONE, ContainerStatus.STOPPED) for one in self.known.containers)
+        if live and self.known.status is not TaskStatus.STOPPED:
+            self._admitted = True
+            self._hooks.admission.claim(self.arn, self._share)
+
+    def _enter(self) -> None:
+        """Ask for the task's share of the host, unless it has it or needs none."""
+        if self._admitted or self.known.status is TaskStatus.STOPPED or core.ends(self.desired, self.known):
+            self._admitted = True
+        elif any(one.status.rank >= ContainerStatus.CREATED.rank for one in self.known.containers):
+            self.hold()  # it had begun, which was written down nowhere but in the engine
+        elif missing := self._hooks.admission.unknown(self._share):
+            reason = f"ResourceInitializationError: this host has no GPU {', '.join(sorted(missing))}"
+            self._set(core.end(self.desired, self.known, self._context.clock(), reason))
+        else:
+            self._admitted = self._hooks.admission.ask(self.arn, self._share, lambda: self.post(Admitted()))
 
     async def _find_out(self) -> None:
         """See where every container is before anything is done to it."""
@@ -197,6 +231,8 @@ class Runner:
             return None
 
     def _move(self) -> None:
+        if not self._admitted and not core.ends(self.desired, self.known):
+            return
         view = self._outlook()
         while view.ends:  # each may be the reason of another
             for event in view.ends:
@@ -284,6 +320,8 @@ class Runner:
                     log.info("task is to stop", extra={"task": self.arn, "reason": reason})
                 self._set(core.end(self.desired, self.known, self._context.clock(), reason), force=True)
                 self._call_off()
+            case Admitted():
+                self._admitted = True
             case Acknowledged(report):
                 self._set(core.acknowledged(self.known, report))
         if self.known.sent is TaskStatus.STOPPED:
@@ -348,6 +386,8 @@ class Runner:
         if known == self.known and not force:
             return
         before, self.known = self.known, known
+        if known.status is TaskStatus.STOPPED:
+            self._hooks.admission.leave(self.arn)  # before anybody is told: what it held is free
         self._say(before)
         self._hooks.changed(self.desired, known)
         if core.unreported(known):

@@ -79,8 +79,9 @@ class Step(StrEnum):
 
 
 class Happened(StrEnum):
-    """What an event says about a container."""
+    """What an event says about a container. UNSEEN: the engine has none, and never had."""
 
+    UNSEEN = "unseen"
     RESOLVED = "resolved"
     PULLED = "pulled"
     CREATED = "created"
@@ -100,6 +101,7 @@ FORWARD: dict[ContainerStatus, Step] = {
 
 # Where each event can take a container to. What it does not raise, it leaves alone.
 REACHES: dict[Happened, ContainerStatus] = {
+    Happened.UNSEEN: ContainerStatus.NONE,
     Happened.RESOLVED: ContainerStatus.MANIFEST_PULLED,
     Happened.PULLED: ContainerStatus.PULLED,
     Happened.CREATED: ContainerStatus.CREATED,

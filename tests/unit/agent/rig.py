@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
 from sexton.agent.ports import PortAllocator
@@ -190,6 +191,10 @@ class Host:
             if event is not None and event.kind is EventKind.START:
                 self.runs[event.name] = self.runs.get(event.name, 0) + 1
 
+    def admission(self) -> Admission:
+        """What the host has for its tasks: as much as they want, unless a test says otherwise."""
+        return Admission()
+
     async def boot(self) -> None:
         """Start an agent on what is durable."""
         self.work = Nursery("tasks", lambda name, error: self.failed.append((name, error)))
@@ -205,7 +210,7 @@ class Host:
         )
         self.context = context
         self.work.start("checkpoint", self.checkpoint.run())
-        self.engine = Engine(context, self.checkpoint, self.work)
+        self.engine = Engine(context, self.checkpoint, self.work, self.admission())
         self.reporter = Reporter(self.desk, CLUSTER, self.work, self.engine.acknowledged)  # type: ignore[arg-type]
         self.engine.start(self.reporter, list(saved.values()))
 

@@ -45,7 +45,7 @@ def bindings_of(info: ContainerInfo, container: acs_task.Container) -> tuple[Bin
 def _missing(context: StepContext, known: KnownContainer) -> Event:
     if known.status.rank < ContainerStatus.CREATED.rank:
         # It was never made, which is no news: an event that changes nothing.
-        return Event(container=known.name, happened=Happened.RESOLVED, time=context.clock())
+        return Event(container=known.name, happened=Happened.UNSEEN, time=context.clock())
     return Event(
         container=known.name,
         happened=Happened.VANISHED,

@@ -2,6 +2,7 @@
 
     finding/FINGERPRINT             a record: the finding as last seen, its state, its mute
     history/FINGERPRINT/NUMBER      what happened to it, in order; the oldest in the middle make room
+    eye/PROBE                       whether a probe can see, and since when
     action/ID                       what a remedy means to do, did, and proved; written before anything is touched
 
 Whatever belongs together is one transaction, so a process that dies leaves the ledger as it was before or after it.
@@ -14,7 +15,7 @@ The rules are in ``core/ledger.py``; this module reads, writes and hands out wha
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from sexton.core.action import Action, Did, Outcome, Plan, Proof
 from sexton.core.ledger import (
     Changed,
     Entry,
+    Eye,
     Kind,
     Look,
     Mute,
@@ -51,7 +53,7 @@ Told = Callable[[Record, Entry], None]
 """Is handed each entry as soon as it is durable; it must not block."""
 
 
-class UnknownFinding(Exception):  # noqa: N818 - the message is for a person
+class UnknownFinding(LookupError):  # noqa: N818 - the message is for a person
     """There is no such finding on record."""
 
 
@@ -75,9 +77,17 @@ class Ledger:
     """Belongs to the event loop that opened it. ``told`` hears of every new entry. While the disk takes nothing, looks
     are filed in memory only and ``trouble`` says so; nothing is done to the host that was not written down before."""
 
-    def __init__(self, store: Store, records: dict[str, Record], actions: dict[str, Action], told: Told | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        records: dict[str, Record],
+        actions: dict[str, Action],
+        eyes: dict[str, Eye],
+        told: Told | None,
+    ) -> None:
         self._store = store
         self._records = records
+        self._eyes = eyes
         self._saved = {fingerprint: record.last_seen for fingerprint, record in records.items()}
         self._actions = actions
         self._told = told
@@ -100,9 +110,9 @@ class Ledger:
         return tuple(sorted(self._actions.values(), key=lambda one: (one.begun, one.id)))
 
     @property
-    def empty(self) -> bool:
-        """Has nothing ever been filed here?"""
-        return not self._records
+    def eyes(self) -> tuple[Eye, ...]:
+        """How each probe's last look ended."""
+        return tuple(self._eyes[name] for name in sorted(self._eyes))
 
     def find(self, wanted: str) -> Record:
         """The finding of that fingerprint, or the only one whose fingerprint begins so."""
@@ -120,9 +130,33 @@ class Ledger:
         page = await self._store.range(_history_prefix(fingerprint))
         return tuple(msgspec.json.decode(item.value, type=Entry) for item in page.items)
 
-    async def file(self, look: Look, now: float) -> tuple[Changed, ...]:
-        """Write down what one look found."""
-        return await self._write(file_look(self._records, look, now), now)
+    async def file(self, look: Look, now: float, only: str | None = None) -> tuple[Changed, ...]:
+        """Write down what one look found; with ``only``, as far as it concerns that finding."""
+        look = msgspec.structs.replace(look, first=look.probe not in self._eyes)
+        records: Mapping[str, Record] = self._records
+        if only is not None:
+            records = {only: self._records[only]} if only in self._records else {}
+            mine = tuple(one for one in look.findings if one.fingerprint == only)
+            look = msgspec.structs.replace(look, findings=mine)
+        return await self._write(file_look(records, look, now), now)
+
+    async def watch_eye(self, eye: Eye) -> None:
+        """Write down how a probe's look ended, when that has changed."""
+        was = self._eyes.get(eye.probe)
+        if was is not None and was.sight is eye.sight:
+            self._eyes[eye.probe] = msgspec.structs.replace(eye, since=was.since)
+            return
+        self._eyes[eye.probe] = eye
+        with contextlib.suppress(StoreError):  # the same trouble is told when findings are filed
+            await self._store.txn((), (Put(f"eye/{quote(eye.probe, safe='')}", msgspec.json.encode(eye)),))
+
+    async def advise(self, fingerprint: str, kind: Kind, says: str, now: float) -> None:
+        """Write down once an episode what a remedy would do, or why none may."""
+        record = self._records.get(fingerprint)
+        if record is None or record.advised == record.opened:
+            return
+        record = msgspec.structs.replace(record, advised=record.opened)
+        await self._write((written(record, Entry(at=now, kind=kind, says=says)),), now)
 
     async def tidy(self, probes: frozenset[str], now: float) -> None:
         """End mutes whose time is over, close what nobody looks for any more, forget what is long gone."""
@@ -135,6 +169,9 @@ class Ledger:
         for action in surplus:
             await self._store.txn((), (Delete(f"action/{action.id}"),))
             del self._actions[action.id]
+        for name in [name for name in self._eyes if name not in probes]:
+            await self._store.txn((), (Delete(f"eye/{quote(name, safe='')}"),))
+            del self._eyes[name]
 
     async def mute(self, fingerprint: str, mute: Mute) -> Record:
         await self._write((muted(self.find(fingerprint), mute),), mute.since)
@@ -260,6 +297,13 @@ async def read_ledger(store: Store, told: Told | None = None) -> Ledger:
     try:
         records = [msgspec.json.decode(item.value, type=Record) for item in (await store.range("finding/")).items]
         actions = [msgspec.json.decode(item.value, type=Action) for item in (await store.range("action/")).items]
+        eyes = [msgspec.json.decode(item.value, type=Eye) for item in (await store.range("eye/")).items]
     except msgspec.MsgspecError as error:
         raise StoreError(f"cannot read the caretaker's ledger: {error}; move it aside to begin anew") from None
-    return Ledger(store, {one.fingerprint: one for one in records}, {one.id: one for one in actions}, told)
+    return Ledger(
+        store,
+        {one.fingerprint: one for one in records},
+        {one.id: one for one in actions},
+        {one.probe: one for one in eyes},
+        told,
+    )

@@ -118,6 +118,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     # It was there at the first look of this ledger: when it began, nobody saw.
     beginning_unseen: bool = False
     mute: Mute | None = None
+    # The episode (by its begin) for which the history says what a remedy would do, or why none may.
+    advised: float | None = None
     written: int = 0
 
     @property
@@ -145,6 +147,16 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     first: bool = False
     sure: bool = False
+
+
+class Eye(msgspec.Struct, frozen=True, kw_only=True):
+    """How a probe's last look ended, and since when it ends so."""
+
+    probe: str
+    sight: Sight
+    says: str
+    since: float
+    next_step: str = ""
 
 
 class Changed(msgspec.Struct, frozen=True):

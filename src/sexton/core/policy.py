@@ -21,6 +21,8 @@ from sexton.core.finding import span
 from sexton.core.ledger import Record
 
 DAY = 86400.0
+# One look alone proves nothing.
+CONFIRMED = 2
 # After an action that did not help, the same finding is left alone for this long, twice as long each further time.
 REPEAT_AFTER = 6 * 3600.0
 REPEAT_CAP = 7 * DAY
@@ -171,28 +173,37 @@ def protected(target: str) -> bool:
     return any(fnmatchcase(target, pattern) for pattern in PROTECTED_UNITS)
 
 
-def decide(
-    policy: Policy, plan: Plan, record: Record, before: Iterable[Action], now: float, local: LocalTime
-) -> Decision:
-    """May this plan be carried out unattended, now? ``before`` are earlier actions, of any remedy."""
-    rule = policy.remedies.of(plan.remedy)
-    refused = bounds(rule, plan)
+def decide_before(
+    policy: Policy, remedy: str, record: Record, before: Iterable[Action], now: float, local: LocalTime
+) -> Decision | None:
+    """What can be said before anybody has planned; None when it depends on the plan."""
+    rule = policy.remedies.of(remedy)
     if rule.mode is Mode.OFF:
-        return Decision(Verdict.NO, f"the policy switches {plan.remedy} off")
+        return Decision(Verdict.NO, f"the policy switches {remedy} off")
     if record.is_muted(now):
         return Decision(Verdict.NO, "the finding is muted")
     if rule.mode is Mode.DRY_RUN:
+        return None
+    held = now - record.opened
+    if held < rule.after or record.looks < CONFIRMED:
+        return Decision(
+            Verdict.LATER, f"it has held for {span(max(0.0, held))}, the policy waits for {span(rule.after)}"
+        )
+    if policy.windows and not any(window.holds(local) for window in policy.windows):
+        return Decision(Verdict.LATER, "outside the policy's windows")
+    return _spent(policy, rule, remedy, record.fingerprint, tuple(before), now)
+
+
+def decide(policy: Policy, plan: Plan) -> Decision:
+    """May this plan be carried out unattended, if nothing spoke against it before?"""
+    rule = policy.remedies.of(plan.remedy)
+    if rule.mode is not Mode.ACT:
         return Decision(Verdict.DRY_RUN, f"{plan.remedy} is a dry run by the policy ({policy.source})")
-    if refused is not None:
+    if (refused := bounds(rule, plan)) is not None:
         return Decision(Verdict.NO, refused)
     if not _matches(plan.target, rule.only):
         return Decision(Verdict.NO, f"the policy does not name {plan.target} in 'only' of {plan.remedy}")
-    held = now - record.opened
-    if held < rule.after or record.looks < 2:
-        return Decision(Verdict.LATER, f"it has held for {span(max(0.0, held))}, the policy waits {span(rule.after)}")
-    if policy.windows and not any(window.holds(local) for window in policy.windows):
-        return Decision(Verdict.LATER, "outside the policy's windows")
-    return _budget(policy, rule, plan, tuple(before), now)
+    return Decision(Verdict.ACT, f"allowed by the policy ({policy.source})")
 
 
 def bounds(rule: Rule, plan: Plan) -> str | None:
@@ -210,18 +221,19 @@ def _matches(target: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(target, pattern) for pattern in patterns)
 
 
-def _budget(policy: Policy, rule: Rule, plan: Plan, before: tuple[Action, ...], now: float) -> Decision:
+def _spent(
+    policy: Policy, rule: Rule, remedy: str, fingerprint: str, before: tuple[Action, ...], now: float
+) -> Decision | None:
     today = [action for action in before if now - action.begun < DAY]
     if len(today) >= policy.per_day:
         return Decision(Verdict.LATER, f"the day's budget of {policy.per_day} actions is spent")
-    if sum(1 for action in today if action.plan.remedy == plan.remedy) >= rule.per_day:
-        return Decision(Verdict.LATER, f"the day's budget of {rule.per_day} actions of {plan.remedy} is spent")
-    vain = [
-        action for action in before if action.plan.fingerprint == plan.fingerprint and action.plan.remedy == plan.remedy
-    ]
-    if vain:
-        last = max(vain, key=lambda action: action.begun)
-        wait = min(REPEAT_CAP, REPEAT_AFTER * 2 ** (len(vain) - 1))
-        if last.outcome is not Outcome.DONE and now - last.begun < wait:
-            return Decision(Verdict.LATER, f"it was tried {span(now - last.begun)} ago in vain; not again for a while")
-    return Decision(Verdict.ACT, f"allowed by the policy ({policy.source})")
+    if sum(1 for action in today if action.plan.remedy == remedy) >= rule.per_day:
+        return Decision(Verdict.LATER, f"the day's budget of {rule.per_day} actions of {remedy} is spent")
+    same = [action for action in before if action.plan.fingerprint == fingerprint and action.plan.remedy == remedy]
+    if not same:
+        return None
+    last = max(same, key=lambda action: action.begun)
+    wait = min(REPEAT_CAP, REPEAT_AFTER * 2.0 ** (len(same) - 1))
+    if last.outcome is not Outcome.DONE and now - last.begun < wait:
+        return Decision(Verdict.LATER, f"it was tried {span(max(0.0, now - last.begun))} ago in vain; not again yet")
+    return None

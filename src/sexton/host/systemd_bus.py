@@ -93,7 +93,7 @@ async def call(
             reply.error_name or "org.freedesktop.DBus.Error.Failed",
             str(reply.body[0]) if reply.body else "no reason given",
         )
-    return reply.body[0]
+    return reply.body[0] if reply.body else None
 
 
 async def get_property(bus: MessageBus, path: str, interface: str, name: str) -> Any:

@@ -23,7 +23,7 @@ from sexton.care.ledger import Ledger
 from sexton.care.remedies import disable_unit, purge_memcg, reset_unit
 from sexton.care.remedy import CannotAct, Ground, Remedy
 from sexton.core.action import Action, Cannot, Did, Outcome, Plan, Proof, may_finish
-from sexton.core.ledger import Kind, Look, Record
+from sexton.core.ledger import Kind, Look, Record, Sight
 from sexton.core.policy import Decision, LocalTime, Policy, Verdict, bounds, decide, decide_before
 
 log = logging.getLogger(__name__)
@@ -233,15 +233,16 @@ class Actor:
             record = self._ledger.find(plan.fingerprint)
         except LookupError:
             return proof
-        look = await self._look_again(record.probe)
-        if look is None:
-            return proof
-        await self._ledger.file(msgspec.structs.replace(look, sure=True), time.time(), only=plan.fingerprint)
-        still = any(finding.fingerprint == plan.fingerprint for finding in look.findings)
-        if look.reason:
-            return Proof(proof.holds, f"{proof.says}; the probe could not look again: {look.reason}")
-        seen = "the finding still holds" if still else "the finding does not hold any more"
-        return Proof(proof.holds and not still, f"{proof.says}; {seen}")
+        still, blind = False, []
+        for probe in tuple(record.views):
+            look = await self._look_again(probe)
+            if look is None:
+                continue
+            await self._ledger.file(msgspec.structs.replace(look, sure=True), time.time(), only=plan.fingerprint)
+            still = still or any(finding.fingerprint == plan.fingerprint for finding in look.findings)
+            blind += [f"{probe} could not look again: {look.reason}"] if look.sight is Sight.BLIND else []
+        seen = [f"the finding {'still holds' if still else 'does not hold any more'}", *blind]
+        return Proof(proof.holds and not still, "; ".join([proof.says, *(blind if blind else seen)]))
 
     async def finish(self, now: float) -> tuple[str, ...]:
         """Finish what a process that died left unfinished, or say how far it came."""

@@ -2,6 +2,7 @@
 
     finding/FINGERPRINT             a record: the finding as last seen, its state, its mute
     history/FINGERPRINT/NUMBER      what happened to it, in order; the oldest in the middle make room
+    outbox/TIME-FINGERPRINT-NUMBER  an event that somebody is still to be told (only where there is such a somebody)
     eye/PROBE                       whether a probe can see, and since when
     action/ID                       what a remedy means to do, did, and proved; written before anything is touched
 
@@ -24,6 +25,7 @@ import msgspec
 from sexton.core.action import Action, Did, Outcome, Plan, Proof
 from sexton.core.ledger import (
     Changed,
+    Delivery,
     Entry,
     Eye,
     Kind,
@@ -46,6 +48,8 @@ from sexton.store.opening import open_store
 ACTIONS_KEPT = 200
 # A finding that merely still holds is written down again after this long: its last sight is then that old at most.
 REFRESH = 60.0
+# Events that wait for a receiver that is away; the oldest make room.
+OUTBOX_KEPT = 200
 # Keys that are read or deleted at once.
 PAGE = 500
 
@@ -73,6 +77,10 @@ def _entry_key(fingerprint: str, number: int) -> str:
     return f"{_history_prefix(fingerprint)}{number:012d}"
 
 
+def _outbox_key(record: Record, entry: Entry, number: int) -> str:
+    return f"outbox/{int(entry.at * 1000):014d}-{quote(record.fingerprint, safe='')}-{number}"
+
+
 class Ledger:
     """Belongs to the event loop that opened it. ``told`` hears of every new entry. While the disk takes nothing, looks
     are filed in memory only and ``trouble`` says so; nothing is done to the host that was not written down before."""
@@ -84,6 +92,7 @@ class Ledger:
         actions: dict[str, Action],
         eyes: dict[str, Eye],
         told: Told | None,
+        outbox: bool,
     ) -> None:
         self._store = store
         self._records = records
@@ -91,6 +100,7 @@ class Ledger:
         self._saved = {fingerprint: record.last_seen for fingerprint, record in records.items()}
         self._actions = actions
         self._told = told
+        self._outbox = outbox
         # Why the last write did not become durable; empty when it did.
         self.trouble = ""
 
@@ -169,6 +179,9 @@ class Ledger:
         for action in surplus:
             await self._store.txn((), (Delete(f"action/{action.id}"),))
             del self._actions[action.id]
+        waiting = (await self._store.range("outbox/")).items
+        for item in waiting[: max(0, len(waiting) - OUTBOX_KEPT) if self._outbox else None]:
+            await self._store.txn((), (Delete(item.key),))
         for name in [name for name in self._eyes if name not in probes]:
             await self._store.txn((), (Delete(f"eye/{quote(name, safe='')}"),))
             del self._eyes[name]
@@ -193,6 +206,15 @@ class Ledger:
         if last and last[0].kind is kind and last[0].says == says:
             return
         await self._write((written(record, Entry(at=now, kind=kind, says=says)),), now)
+
+    async def outbox(self) -> tuple[Delivery, ...]:
+        """Events that are still to be told, oldest first."""
+        page = await self._store.range("outbox/")
+        return tuple(msgspec.json.decode(item.value, type=Delivery) for item in page.items)
+
+    async def delivered(self, ident: str) -> None:
+        """Somebody took this event, or it is given up."""
+        await self._store.txn((), (Delete(ident),))
 
     async def begin(self, ident: str, plan: Plan, who: str, why: str, now: float) -> Action:
         """Write down what is about to be done. Only then may anything be touched."""
@@ -248,11 +270,7 @@ class Ledger:
     def _worth_writing(self, record: Record, now: float) -> bool:
         """Has more changed than that it was seen once more?"""
         was = self._records.get(record.fingerprint)
-        if was is None or (was.open, was.absent_since, was.blind_since) != (
-            record.open,
-            record.absent_since,
-            record.blind_since,
-        ):
+        if was is None or _standing(was) != _standing(record):
             return True
         return not 0 <= record.last_seen - self._saved.get(record.fingerprint, 0.0) < REFRESH
 
@@ -282,17 +300,22 @@ class Ledger:
         self._saved.pop(fingerprint, None)
 
 
+def _standing(record: Record) -> tuple[object, ...]:
+    """What of a record is worth a write of its own."""
+    return record.open, record.absent_since, record.blind_since, tuple(record.views)
+
+
 @contextlib.asynccontextmanager
-async def open_ledger(path: Path, told: Told | None = None) -> AsyncIterator[Ledger]:
+async def open_ledger(path: Path, told: Told | None = None, *, outbox: bool = False) -> AsyncIterator[Ledger]:
     """Use the ledger file; StoreError when it cannot be opened or another process uses it."""
     store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
     try:
-        yield await read_ledger(store, told)
+        yield await read_ledger(store, told, outbox=outbox)
     finally:
         await store.close()
 
 
-async def read_ledger(store: Store, told: Told | None = None) -> Ledger:
+async def read_ledger(store: Store, told: Told | None = None, *, outbox: bool = False) -> Ledger:
     """What is on record in this store."""
     try:
         records = [msgspec.json.decode(item.value, type=Record) for item in (await store.range("finding/")).items]
@@ -306,4 +329,5 @@ async def read_ledger(store: Store, told: Told | None = None) -> Ledger:
         {one.id: one for one in actions},
         {one.probe: one for one in eyes},
         told,
+        outbox,
     )

@@ -87,7 +87,7 @@ async def look_around(root: Path, docker_host: str, state_dir: Path, probes: tup
         before = None if last is None or this_boot.uptime is None else last.before(probe.name, this_boot.uptime)
         return Scene(root=root, docker_host=docker_host, now=now, uptime=this_boot.uptime, before=before)
 
-    sights = await asyncio.gather(*(_take(probe, scene(probe)) for probe in probes))
+    sights = await asyncio.gather(*(take(probe, scene(probe)) for probe in probes))
     outcomes = ((sight.probe.name, sight.outcome) for sight in sights)
     figures = {name: outcome.figures for name, outcome in outcomes if isinstance(outcome, Looked)}
     kept = await _bounded("remember", lambda: remember(path, this_boot, now, last, figures))
@@ -103,7 +103,8 @@ async def look_around(root: Path, docker_host: str, state_dir: Path, probes: tup
     )
 
 
-async def _take(probe: Probe, scene: Scene) -> Sight:
+async def take(probe: Probe, scene: Scene) -> Sight:
+    """One probe's look, within its deadline; whatever happens in it becomes an outcome."""
     begun = time.monotonic()
     outcome: Outcome
     try:

@@ -46,6 +46,16 @@ PROBE_UP = Metric(
     "1 when the last look of this probe saw what it is for or found that this host has no such thing, 0 when it was "
     "blind",
 )
+CARE_CPU = Metric(
+    "sexton_care_cpu_seconds",
+    Kind.COUNTER,
+    (),
+    "processor time the caretaker has used, its children's included; within sexton up only that of its rounds",
+)
+CARE_ROUNDS = Metric("sexton_care_rounds", Kind.COUNTER, (), "rounds since the caretaker started")
+CARE_ACTIONS = Metric(
+    "sexton_care_actions", Kind.GAUGE, ("remedy", "outcome"), "actions on record, by remedy and how they ended"
+)
 
 METRICS: tuple[Metric, ...] = (
     MEMCG_TRACKED,
@@ -56,4 +66,7 @@ METRICS: tuple[Metric, ...] = (
     LOOPS,
     PROBE_SECONDS,
     PROBE_UP,
+    CARE_CPU,
+    CARE_ROUNDS,
+    CARE_ACTIONS,
 )

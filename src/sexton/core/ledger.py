@@ -97,19 +97,27 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     told: bool = False
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding as the ledger holds it. ``finding`` is as it was last seen; ``opened`` and ``looks`` belong to the
-    episode that runs (or ran last); ``written`` counts the history's entries ever made."""
+class View(msgspec.Struct, frozen=True):
+    """The finding as one probe last saw it, how many looks in a row it has missed it since, and whether it can look."""
 
     finding: Finding
-    probe: str
+    missed: int = 0
+    blind: bool = False
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding as the ledger holds it. Several probes may see the same trouble: ``views`` are what those hold that
+    have not let go of it, ``finding`` is all of them in one. ``opened`` and ``looks`` belong to the episode that runs
+    (or ran last); ``written`` counts the history's entries ever made."""
+
+    finding: Finding
+    views: dict[str, View]
     open: bool
     first_seen: float
     last_seen: float
     opened: float
     looks: int = 1
     resolved: float | None = None
-    missed: int = 0
     absent_since: float | None = None
     blind_since: float | None = None
     times: int = 1
@@ -149,6 +157,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     sure: bool = False
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """One event on its way to somebody: its id, and the record and the entry as they were when it happened."""
+
+    id: str
+    record: Record
+    entry: Entry
+
+
 class Eye(msgspec.Struct, frozen=True, kw_only=True):
     """How a probe's last look ended, and since when it ends so."""
 
@@ -168,12 +184,11 @@ class Changed(msgspec.Struct, frozen=True):
 
 def file_look(records: Mapping[str, Record], look: Look, now: float) -> tuple[Changed, ...]:
     """What one look changes in the ledger."""
-    changes: list[Changed] = []
-    mine = [record for record in records.values() if record.probe == look.probe and record.open]
+    mine = [record for record in records.values() if record.open and look.probe in record.views]
     if look.sight is Sight.BLIND:
-        changes = [_out_of_sight(record, look.reason, now) for record in mine if record.blind_since is None]
-        return tuple(changes)
+        return tuple(_out_of_sight(record, look, now) for record in mine if not record.views[look.probe].blind)
     seen: dict[str, Finding] = {finding.fingerprint: finding for finding in look.findings}
+    changes: list[Changed] = []
     for fingerprint, finding in seen.items():
         record = records.get(fingerprint)
         if record is None:
@@ -199,7 +214,7 @@ def written(record: Record, *entries: Entry) -> Changed:
 def _opened(finding: Finding, look: Look, now: float) -> Changed:
     record = Record(
         finding=finding,
-        probe=look.probe,
+        views={look.probe: View(finding)},
         open=True,
         first_seen=now,
         last_seen=now,
@@ -213,18 +228,16 @@ def _opened(finding: Finding, look: Look, now: float) -> Changed:
 def _opened_again(record: Record, finding: Finding, probe: str, now: float) -> Changed:
     episodes = (*record.episodes, now)[-EPISODES_KEPT:]
     flapping = sum(1 for begun in episodes if now - begun <= FLAP_WINDOW) >= FLAP_EPISODES
-    begins_to_flap = flapping and not record.flapping
     quiet = now - record.resolved if record.resolved is not None else 0.0
     again = msgspec.structs.replace(
         record,
         finding=finding,
-        probe=probe,
+        views={probe: View(finding)},
         open=True,
         opened=now,
         last_seen=now,
         looks=1,
         resolved=None,
-        missed=0,
         absent_since=None,
         blind_since=None,
         times=record.times + 1,
@@ -233,7 +246,7 @@ def _opened_again(record: Record, finding: Finding, probe: str, now: float) -> C
         beginning_unseen=False,
     )
     entries = [_entry(again, now, Kind.REOPENED, f"{finding.title}, {_ago(quiet)} after it closed", finding.evidence)]
-    if begins_to_flap:
+    if flapping:
         says = (
             f"it comes and goes: {FLAP_EPISODES} times within {span(FLAP_WINDOW)}; from here on it closes only after "
             f"{span(FLAP_QUIET)} without it, and nobody is told in between"
@@ -244,13 +257,14 @@ def _opened_again(record: Record, finding: Finding, probe: str, now: float) -> C
 
 def _still_true(record: Record, finding: Finding, probe: str, now: float) -> Changed:
     was = record.finding
+    views = {**record.views, probe: View(finding)}
+    seen = merged(views)
     again = msgspec.structs.replace(
         record,
-        finding=finding,
-        probe=probe,
+        finding=seen,
+        views=views,
         last_seen=now,
         looks=record.looks + 1,
-        missed=0,
         absent_since=None,
         blind_since=None,
     )
@@ -258,12 +272,22 @@ def _still_true(record: Record, finding: Finding, probe: str, now: float) -> Cha
     if record.blind_since is not None:
         blind = _ago(now - record.blind_since)
         entries.append(_entry(again, now, Kind.SEEN_AGAIN, f"after {blind} it can be looked at again, and still holds"))
-    if finding.severity is not was.severity:
-        kind = Kind.WORSE if finding.severity is Severity.CRITICAL else Kind.BETTER
-        entries.append(_entry(again, now, kind, f"now {finding.severity}: {finding.title}", finding.evidence))
-    if _names(finding.culprit) != _names(was.culprit):
-        entries.append(_entry(again, now, Kind.CULPRIT, f"culprit now: {finding.culprit}"))
+    if seen.severity is not was.severity:
+        kind = Kind.WORSE if seen.severity is Severity.CRITICAL else Kind.BETTER
+        entries.append(_entry(again, now, kind, f"now {seen.severity}: {seen.title}", seen.evidence))
+    if _names(seen.culprit) != _names(was.culprit):
+        entries.append(_entry(again, now, Kind.CULPRIT, f"culprit now: {seen.culprit}"))
     return written(again, *entries)
+
+
+def merged(views: Mapping[str, View]) -> Finding:
+    """What several probes hold of one trouble as one finding: the first one's words, the evidence of all, the worst
+    severity. There is at least one."""
+    held = [view.finding for view in views.values()]
+    evidence = {item.what: item for finding in reversed(held) for item in finding.evidence}
+    worst = Severity.CRITICAL if any(one.severity is Severity.CRITICAL for one in held) else Severity.WARNING
+    ordered = {item.what: item for item in (*held[0].evidence, *evidence.values())}
+    return msgspec.structs.replace(held[0], severity=worst, evidence=tuple(ordered.values()))
 
 
 def _names(culprit: str) -> str:
@@ -272,28 +296,40 @@ def _names(culprit: str) -> str:
 
 
 def _missed(record: Record, look: Look, now: float) -> Changed:
+    """One of its probes did not see it this time. It closes when the last of them has let go."""
     since = record.absent_since if record.absent_since is not None else now
-    gone = msgspec.structs.replace(record, missed=record.missed + 1, absent_since=since, blind_since=None)
-    if not look.sure:
-        if gone.flapping:
-            if now - since < FLAP_QUIET:
-                return Changed(gone)
-        elif gone.missed < ABSENT_LOOKS and look.sight is Sight.LOOKED:
-            return Changed(gone)
+    view = msgspec.structs.replace(record.views[look.probe], missed=record.views[look.probe].missed + 1, blind=False)
+    lets_go = look.sure or look.sight is Sight.NOT_PRESENT or view.missed >= ABSENT_LOOKS
+    if record.flapping and not look.sure:
+        lets_go = now - since >= FLAP_QUIET
+    others = {probe: other for probe, other in record.views.items() if probe != look.probe}
+    if not lets_go or others:
+        views = others if lets_go else {**record.views, look.probe: view}
+        finding = merged(views)
+        absent = since if all(one.missed for one in views.values()) else None
+        return Changed(
+            msgspec.structs.replace(record, finding=finding, views=views, absent_since=absent, blind_since=None)
+        )
     why = (
         f"the host has no such thing any more: {look.reason}"
         if look.sight is Sight.NOT_PRESENT
         else "it does not hold any more"
     )
-    closed = msgspec.structs.replace(gone, open=False, resolved=now, flapping=False)
+    closed = msgspec.structs.replace(
+        record, views={}, open=False, resolved=now, flapping=False, absent_since=since, blind_since=None
+    )
     # Whether somebody is told is decided by how it was while it was open.
-    entry = _entry(gone, now, Kind.RESOLVED, f"{why}; it was last seen {_ago(now - record.last_seen)} ago")
+    entry = _entry(record, now, Kind.RESOLVED, f"{why}; it was last seen {_ago(now - record.last_seen)} ago")
     return written(closed, entry)
 
 
-def _out_of_sight(record: Record, reason: str, now: float) -> Changed:
-    blind = msgspec.structs.replace(record, blind_since=now)
-    says = f"it cannot be looked at: {reason}; whether it still holds is not known"
+def _out_of_sight(record: Record, look: Look, now: float) -> Changed:
+    """One of its probes cannot look any more. It is out of sight when none of them can."""
+    views = {**record.views, look.probe: msgspec.structs.replace(record.views[look.probe], blind=True)}
+    if not all(view.blind for view in views.values()):
+        return Changed(msgspec.structs.replace(record, views=views))
+    blind = msgspec.structs.replace(record, views=views, blind_since=now)
+    says = f"it cannot be looked at: {look.reason}; whether it still holds is not known"
     return written(blind, _entry(blind, now, Kind.BLIND, says))
 
 
@@ -325,12 +361,13 @@ def mutes_over(records: Iterable[Record], now: float) -> tuple[Changed, ...]:
 
 
 def orphans(records: Iterable[Record], probes: frozenset[str], now: float) -> tuple[Changed, ...]:
-    """Open findings of probes that this version no longer has: nobody will ever see whether they hold."""
+    """Open findings that only probes hold which this version no longer has: nobody will ever see whether they hold."""
     closed = []
     for record in records:
-        if record.open and record.probe not in probes:
-            shut = msgspec.structs.replace(record, open=False, resolved=now, flapping=False)
-            says = f"no probe of this version looks for it ({record.probe} is gone); whether it holds is not known"
+        if record.open and not probes.intersection(record.views):
+            shut = msgspec.structs.replace(record, views={}, open=False, resolved=now, flapping=False)
+            gone = ", ".join(sorted(record.views)) or "its probe"
+            says = f"no probe of this version looks for it ({gone} is gone); whether it holds is not known"
             closed.append(written(shut, _entry(record, now, Kind.RESOLVED, says)))
     return tuple(closed)
 

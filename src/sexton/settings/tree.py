@@ -122,3 +122,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle: str = ""
     service_settle: float = 40.0
     debug_loop: bool = False
+
+    # The caretaker.
+    care: bool = True
+    care_root: str = "/"
+    care_policy: str = "/etc/sexton/care.toml"
+    care_every: float = 0.0
+    care_metrics: str = ""
+    care_journal: bool = True
+    care_webhook: str = ""
+    care_webhook_secret_file: str = ""

@@ -1,0 +1,1 @@
+"""Ways in which the world outside hears of findings: one file each, unaware of its siblings."""

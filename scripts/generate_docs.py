@@ -21,7 +21,7 @@ from sexton.care.metric_names import METRICS
 from sexton.control.dispatch import OPERATIONS
 from sexton.control.ops import unsupported
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
-from sexton.settings import Setting, rows_capability, rows_identity, rows_ours, rows_pace, rows_state
+from sexton.settings import Setting, rows_capability, rows_care, rows_identity, rows_ours, rows_pace, rows_state
 from sexton.wire import ecs
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -141,6 +141,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("settings.md", "capability"): partial(setting_table, rows_capability.ROWS),
     ("settings.md", "pace"): partial(setting_table, rows_pace.ROWS),
     ("settings.md", "ours"): partial(setting_table, rows_ours.ROWS),
+    ("settings.md", "care"): partial(setting_table, rows_care.ROWS),
     ("moving.md", "unused"): unused_settings,
     ("api.md", "operations"): operations,
     ("metrics.md", "metrics"): metrics,

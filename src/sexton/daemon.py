@@ -1,4 +1,4 @@
-"""The long-running commands: ``sexton up``, ``sexton control``, ``sexton agent``.
+"""The long-running commands: ``sexton up``, ``sexton control``, ``sexton agent``, ``sexton care``.
 
 Started through this small door so that none of the command line's libraries is ever loaded into a process that stays.
 One process runs one role, or with ``up`` all of them; which is which is decided here and nowhere else.
@@ -31,9 +31,10 @@ from sexton.settings.sources import reasons_of
 logger = logging.getLogger(__name__)
 
 ROLES = {
-    "up": "run the control plane and an agent for this host in one process",
+    "up": "run the control plane, an agent for this host and its caretaker in one process",
     "control": "run the control plane alone",
     "agent": "run the agent of this host alone",
+    "care": "run the caretaker of this host alone",
 }
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -73,9 +74,27 @@ def _parser(role: str) -> argparse.ArgumentParser:
             const="true",
             help="serve other machines without TLS [SEXTON_INSECURE_PLAINTEXT]",
         )
+    if role in ("up", "agent", "care"):
+        parser.add_argument("--docker-host", metavar="URL", help="address of the container engine [DOCKER_HOST]")
+    if role in ("up", "care"):
+        parser.add_argument(
+            "--policy",
+            dest="care_policy",
+            metavar="FILE",
+            help="what the caretaker may do, /etc/sexton/care.toml [SEXTON_CARE_POLICY]",
+        )
+        parser.add_argument(
+            "--metrics",
+            dest="care_metrics",
+            metavar="HOST:PORT",
+            help="address of the caretaker's metrics [SEXTON_CARE_METRICS]",
+        )
+    if role == "care":
+        parser.add_argument(
+            "--root", dest="care_root", metavar="DIR", help="the host's root directory [SEXTON_CARE_ROOT]"
+        )
     if role in ("up", "agent"):
         parser.add_argument("--cluster", metavar="NAME", help="cluster to join [ECS_CLUSTER]")
-        parser.add_argument("--docker-host", metavar="URL", help="address of the container engine [DOCKER_HOST]")
         parser.add_argument(
             "--leave-nothing", action="store_true", help="on exit stop every task and remove what it left"
         )
@@ -136,12 +155,52 @@ def check_listen(chosen: Settings) -> None:
         )
 
 
+def care_options(chosen: Settings) -> dict[str, Any]:
+    """The caretaker's settings, checked before anything starts; BadSetting for one that must not be guessed."""
+    metrics = None
+    if chosen.care_metrics:
+        metrics = split_address(chosen.care_metrics)
+        if not is_loopback(metrics[0]):
+            raise BadSetting(
+                f"cannot publish metrics on {metrics[0]}: loopback addresses only; use 127.0.0.1 and have a proxy or "
+                "the host's own scraper read it there",
+                typed=True,
+            )
+    if not Path(chosen.care_root).is_dir():
+        raise BadSetting(f"cannot look at {chosen.care_root}: no such directory; name the host's root", typed=True)
+    secret = b""
+    if chosen.care_webhook_secret_file:
+        from sexton.care.exports.webhook import read_secret
+
+        try:
+            secret = read_secret(Path(chosen.care_webhook_secret_file))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise BadSetting(
+                f"cannot use SEXTON_CARE_WEBHOOK_SECRET_FILE {chosen.care_webhook_secret_file}: {reason}"
+            ) from None
+    return {
+        "data_dir": Path(chosen.data_dir),
+        "docker_host": chosen.docker_host,
+        # Not resolved: /proc/<pid>/root is a link that must stay one.
+        "root": Path(os.path.abspath(chosen.care_root)),
+        "policy": Path(chosen.care_policy),
+        "every": chosen.care_every,
+        "metrics": metrics,
+        "journal": chosen.care_journal,
+        "webhook": chosen.care_webhook,
+        "webhook_secret": secret,
+    }
+
+
 def main(role: str, arguments: list[str]) -> int:
     """Run until a signal or the end of all use; the exit code."""
     try:
         command = read_command(role, arguments)
         if role in ("up", "control"):
             check_listen(command.settings)
+        if role in ("up", "care"):
+            care_options(command.settings)
     except BadSetting as error:
         print(f"sexton: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
         return EXIT_USAGE if error.typed else EXIT_FAILED
@@ -262,6 +321,8 @@ class _Roles:
                 # A certificate that nobody signed is trusted by the process that shows it.
                 bundle = chosen.ca_bundle or chosen.tls_cert
                 chosen = msgspec.structs.replace(chosen, backend=control.endpoint, ca_bundle=bundle)
+        if self._command.role == "care" or (self._command.role == "up" and chosen.care):
+            await self._start_care(chosen, alone=self._command.role == "care")
         if self._command.role in ("up", "agent"):
             from sexton.agent.app import Agent
             from sexton.agent.app import Options as AgentOptions
@@ -270,6 +331,29 @@ class _Roles:
             self._running.append(agent)
             await agent.start()
             logger.info("agent ready")
+
+    async def _start_care(self, chosen: Settings, *, alone: bool) -> None:
+        """Before the agent, which waits for its engine: the caretaker says why there is none. Beside other roles it
+        must never be what ends them."""
+        from sexton.care.app import Caretaker
+        from sexton.care.app import Options as CareOptions
+
+        def ended(name: str, error: BaseException) -> None:
+            logger.error("the caretaker ended, the other roles go on", extra={"task_name": name})
+
+        options = CareOptions(**care_options(chosen), alone=alone)
+        caretaker = Caretaker(options, self._failed if alone else ended)
+        try:
+            await caretaker.start()
+        except Exception as error:
+            await caretaker.stop()
+            if alone:
+                raise
+            # The edge of a role that others do not need.
+            logger.error("the caretaker cannot start, the other roles go on", extra={"reason": str(error)})
+        else:
+            self._running.append(caretaker)
+            logger.info("caretaker ready")
 
     def reload(self) -> None:
         """SIGHUP: look at what may have been renewed. A role that has nothing of the kind goes on."""

@@ -282,6 +282,11 @@ class Ledger:
             Put(_entry_key(record.fingerprint, first + number), msgspec.json.encode(entry))
             for number, entry in enumerate(changed.entries)
         ]
+        if self._outbox:
+            for number, entry in enumerate(changed.entries):
+                if entry.told:
+                    ident = _outbox_key(record, entry, first + number)
+                    writes.append(Put(ident, msgspec.json.encode(Delivery(ident, record, entry))))
         writes += [Delete(_entry_key(record.fingerprint, number)) for number in dropped_entries(first, record.written)]
         return writes
 

@@ -12,6 +12,7 @@ from sexton.cli.audit import audit_command
 from sexton.cli.config import config
 from sexton.cli.doctor import doctor_command
 from sexton.cli.drift import drift_command
+from sexton.cli.findings import explain_command, findings_app, fix_command
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.zombies import zombies_command
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 _RUN = "Run"
 _LOOK = "Look"
+_ACT = "Repair"
 
 
 def _version(wanted: bool) -> None:
@@ -63,6 +65,9 @@ app.command("ps", rich_help_panel=_LOOK)(ps)
 app.command("why", rich_help_panel=_LOOK)(why)
 app.command("logs", rich_help_panel=_LOOK)(logs)
 app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
+app.add_typer(findings_app, name="findings", rich_help_panel=_LOOK)
+app.command("explain", rich_help_panel=_LOOK)(explain_command)
+app.command("fix", rich_help_panel=_ACT)(fix_command)
 app.command("zombies", rich_help_panel=_LOOK)(zombies_command)
 app.command("audit", rich_help_panel=_LOOK)(audit_command)
 app.command("drift", rich_help_panel=_LOOK)(drift_command)

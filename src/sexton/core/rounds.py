@@ -41,6 +41,9 @@ def sentence(records: Iterable[Record], eyes: Iterable[Eye], done: Iterable[str]
         parts = ["nothing found, but not everything could be seen: no health is claimed"]
     else:
         parts = [f"healthy: nothing found by {', '.join(looked)}"]
+    absent = [eye.probe for eye in eyes if eye.sight is Sight.NOT_PRESENT]
+    if absent and not heard:
+        parts.append(f"not on this host: {', '.join(absent)}")
     if len(held) > len(heard):
         parts.append(f"{len(held) - len(heard)} muted")
     if blind:

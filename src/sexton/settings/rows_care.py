@@ -1,4 +1,4 @@
-"""Settings of the caretaker."""
+"""Settings that only the caretaker reads."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from sexton.care.ledger import Ledger
-from sexton.care.remedies import disable_unit, purge_memcg, reset_unit
+from sexton.care.remedies import disable_unit, prune_images, purge_memcg, reset_unit
 from sexton.care.remedy import CannotAct, Ground, Remedy
 from sexton.core.action import Action, Cannot, Did, Outcome, Plan, Proof, may_finish
 from sexton.core.ledger import Kind, Look, Record, Sight
@@ -28,7 +28,7 @@ from sexton.core.policy import Decision, LocalTime, Policy, Verdict, bounds, dec
 
 log = logging.getLogger(__name__)
 
-REMEDIES: tuple[Remedy, ...] = (disable_unit.REMEDY, reset_unit.REMEDY, purge_memcg.REMEDY)
+REMEDIES: tuple[Remedy, ...] = (disable_unit.REMEDY, reset_unit.REMEDY, purge_memcg.REMEDY, prune_images.REMEDY)
 
 # A remedy that has not ended this long after its own budget is cut off; what it did is written down.
 GRACE = 15.0

@@ -71,7 +71,7 @@ def test_no_file_changes_nothing(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[remedies", ["not TOML"]),
-        ("modee = 1", ["'modee'", "per-day"]),
+        ("per-week = 1", ["'per-week'", "per-day"]),
         ("[remedies.disable-units]", ["'disable-units'", "[remedies]", "disable-unit"]),
         ("[remedies.disable-unit]\nmod = 'act'", ["'mod'", "[remedies.disable-unit]", "mode"]),
         ("[remedies.disable-unit]\nmode = 'yes'", ["[remedies.disable-unit]", "mode", "'yes'"]),

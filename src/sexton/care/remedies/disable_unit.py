@@ -27,7 +27,9 @@ MASKS = "/etc/systemd/system"
 
 
 async def plan(ground: Ground, finding: Finding) -> Plan | Cannot:
-    name = finding.fingerprint.partition("/")[2]
+    name, _, inside = finding.fingerprint.partition("/")[2].partition(" ")
+    if inside:
+        return Cannot(f"{name} is {inside}, with a systemd of its own", "Stop it there, or stop the container.")
     try:
         async with manager(ground.root) as systemd:
             facts = await systemd.read_unit(name)

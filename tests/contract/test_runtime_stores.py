@@ -128,7 +128,7 @@ async def test_a_volume_is_made_once_found_and_removed(bench: Any) -> None:
 
 async def test_the_drivers_are_told(bench: Any) -> None:
     """Engines look for one that is not there for a quarter of a minute, so it is better not to ask for it."""
-    assert "local" in await bench.runtime.volume_drivers()
+    assert "local" in (await bench.runtime.describe()).volume_drivers
 
 
 async def test_a_volume_in_use_stays(bench: Any, request: pytest.FixtureRequest) -> None:

@@ -23,21 +23,25 @@ from sexton.agent import register
 from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
+from sexton.agent.imagebook import ImageBook
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
 from sexton.agent.metrics import Metrics
 from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
+from sexton.agent.rolekeys import FirstOf, RoleKeys
 from sexton.agent.session import Session
 from sexton.agent.standdown import StandDown
 from sexton.agent.state import State, from_labels, open_state
 from sexton.agent.stats import CgroupStats
 from sexton.agent.steps.context import Identity, StepContext
+from sexton.agent.supplies import Supplies
 from sexton.agent.telemetry import Telemetry
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credential_chain import agent_keyring
 from sexton.cloud.credentials import CredentialSource, NoCredentials
+from sexton.cloud.services import Services
 from sexton.core.hostpool import Pool, Share
 from sexton.core.resources import registered
 from sexton.host.taskcgroup import TaskCgroups
@@ -82,6 +86,7 @@ class Agent:
         self._http: aiohttp.ClientSession | None = None
         self._listener: Listener | None = None
         self._checkpoint: Checkpoint | None = None
+        self._book = ImageBook()
         self._engine: Engine | None = None
         self._cgroups: TaskCgroups | None = None
 
@@ -132,6 +137,7 @@ class Agent:
             settings=settings,
             identity=identity,
             ports=PortAllocator(settings.dynamic_ports, reserved),
+            supplies=self._supplies(settings, self._runtime, self._http, credentials),
             cgroups=self._cgroups,
         )
         self._saving.start("checkpoint", self._checkpoint.run())
@@ -148,6 +154,7 @@ class Agent:
             info,
             self._engine,
             self._checkpoint,
+            context.supplies.roles,
             on_heartbeat=lambda: self._look_at(health),
         )
         stats = CgroupStats(Path(settings.cgroup_path))
@@ -161,6 +168,20 @@ class Agent:
             introspection = Introspection(identity, self._engine, self._runtime, metrics)
             self._links.start("introspection", keep_listening(introspection, *settings.introspection))
         self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity.instance_arn))
+
+    def _supplies(
+        self, settings: Settings, runtime: Runtime, http: aiohttp.ClientSession, credentials: CredentialSource
+    ) -> Supplies:
+        # Calls to AWS itself are made with what the host has for that; the key of a control plane is the last resort.
+        own = FirstOf(agent_keyring(http, environ=self._options.environment), credentials)
+        return Supplies(
+            runtime,
+            settings,
+            Services(http, self._options.environment),
+            RoleKeys(own, may_use_own=bool(settings.backend)),
+            self._work,
+            book=self._book,
+        )
 
     async def _until_stood_down(self, session: Session) -> None:
         try:
@@ -183,6 +204,7 @@ class Agent:
         if self._checkpoint is not None:
             try:
                 await self._checkpoint.flush()
+                await self._book.flush()
             except StoreError as error:
                 log.error("state cannot be saved", extra={"reason": str(error)})
         if self._store is not None:
@@ -219,6 +241,8 @@ class Agent:
         except StoreError as error:
             raise StandDown(f"this agent cannot have its state: {error}", "Then start the agent again") from None
         self._store, self._checkpoint = state.store, state.checkpoint
+        self._book = ImageBook(state.store)
+        await self._book.load()
         return state
 
     async def _ask_labels(self, state: State, runtime: Runtime) -> dict[str, Saved]:
@@ -270,6 +294,7 @@ def _deadlines(settings: Settings) -> Deadlines:
         start=settings.start_timeout,
         pull=settings.pull_timeout,
         pull_silence=settings.pull_inactivity_timeout,
+        manifest=settings.manifest_timeout,
     )
 
 

@@ -151,6 +151,7 @@ class Engine:
             self._empty.set()
 
     async def _forget(self, arn: str) -> None:
+        self._context.supplies.forget(arn)
         if self._reporter is not None:
             self._reporter.forget(arn)
         await self._checkpoint.forget(arn)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sexton.agent.rolekeys import EXECUTION, TASK, Sent
 from sexton.core import enginebody, gpus, ordering, portmap
 from sexton.core.enginebody import BadPayload
 from sexton.wire import acs_task
@@ -36,8 +37,9 @@ class Payload(NamedTuple):
 
     message_id: str
     sequence: int
-    tasks: tuple[acs_task.Task, ...]
+    tasks: tuple[acs_task.Task, ...]  # without the keys of their roles, since tasks are written down
     bad: tuple[BadTask, ...]
+    roles: tuple[Sent, ...] = ()
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -62,7 +64,7 @@ def read(frame: bytes) -> Payload:
         head = msgspec.json.decode(frame, type=_Frame).message
     except UNREADABLE as error:
         raise WireError(f"cannot read payload: {error}") from None
-    tasks, bad = [], []
+    tasks, bad, roles = [], [], []
     for raw in head.tasks:
         try:
             task = msgspec.json.decode(raw, type=acs_task.Task)
@@ -75,8 +77,30 @@ def read(frame: bytes) -> Payload:
         elif problem:
             bad.append(BadTask("", problem))
         else:
-            tasks.append(task)
-    return Payload(head.message_id, head.seq_num, tuple(tasks), tuple(bad))
+            roles += sent_roles(task)
+            tasks.append(without_keys(task))
+    return Payload(head.message_id, head.seq_num, tuple(tasks), tuple(bad), tuple(roles))
+
+
+def sent_roles(task: acs_task.Task) -> list[Sent]:
+    """The keys of a task's roles, as its payload brought them."""
+    given = ((TASK, task.role_credentials), (EXECUTION, task.execution_role_credentials))
+    return [Sent(task.arn or "", role, keys) for role, keys in given if keys is not None]
+
+
+def without_keys(task: acs_task.Task) -> acs_task.Task:
+    """A task as it may be written down: which roles it has, and nothing that could act as one."""
+    return msgspec.structs.replace(
+        task,
+        role_credentials=_named_only(task.role_credentials),
+        execution_role_credentials=_named_only(task.execution_role_credentials),
+    )
+
+
+def _named_only(keys: acs_task.IAMRoleCredentials | None) -> acs_task.IAMRoleCredentials | None:
+    if keys is None:
+        return None
+    return acs_task.IAMRoleCredentials(credentials_id=keys.credentials_id, role_arn=keys.role_arn)
 
 
 def _arn_of(raw: msgspec.Raw) -> str:
@@ -112,9 +136,6 @@ def _unserved(task: acs_task.Task) -> str:
     """What a task asks for beyond what this agent advertises; it can only arrive here by mistake."""
     for container in task.containers or ():
         asked = {
-            "secrets": container.secrets,
-            "environmentFiles": container.environment_files,
-            "registryAuthentication": container.registry_authentication,
             "firelensConfiguration": container.firelens_configuration,
         }
         for what, value in asked.items():

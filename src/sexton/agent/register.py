@@ -36,7 +36,20 @@ _LAST_NAMED = (1, 32)
 _UNNAMED = frozenset({(1, 26), (1, 27), (1, 31)})
 
 # What every host does, whatever its engine is.
-_ALWAYS = ("full-sync", "container-ordering", "container-restart-policy", "network.container-port-range")
+_ALWAYS = (
+    "full-sync",
+    "container-ordering",
+    "container-restart-policy",
+    "network.container-port-range",
+    "private-registry-authentication.secretsmanager",
+    "secrets.ssm.environment-variables",
+    "secrets.ssm.bootstrap.log-driver",
+    "secrets.asm.environment-variables",
+    "secrets.asm.bootstrap.log-driver",
+    "ecr-endpoint",
+    "env-files.s3",
+    "efs",
+)
 
 # A control plane that is starting up is worth a short wait, one that stays away a long one.
 REGISTER_BACKOFF = Backoff(first=0.2, cap=60.0)
@@ -47,6 +60,9 @@ def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> 
     offered = [_E + word for word in _ALWAYS]
     if not settings.disable_health_checks and any(_version(one) >= (1, 24) for one in engine.api_versions):
         offered.append(_E + "container-health-check")
+    offered += [_C + "ecr-auth", _E + "execution-role-ecr-pull"]
+    offered += sorted({_E + "docker-plugin." + one.replace(":", ".") for one in ("local", *engine.volume_drivers)})
+    offered += [_E + word for word in settings.volume_plugins]
     if not settings.disable_privileged:
         offered.append(_C + "privileged-container")
     for version in engine.api_versions:

@@ -28,7 +28,7 @@ from sexton.agent.admission import Admission, Waiting
 from sexton.agent.steps.context import Step, StepContext
 from sexton.agent.steps.create import create
 from sexton.agent.steps.look import look
-from sexton.agent.steps.pull import pull
+from sexton.agent.steps.prepare import prepare
 from sexton.agent.steps.remove import remove
 from sexton.agent.steps.resolve import resolve
 from sexton.agent.steps.start import start
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 STEPS: dict[core.Step, Step] = {
     core.Step.RESOLVE: resolve,
-    core.Step.PULL: pull,
+    core.Step.PULL: prepare,
     core.Step.CREATE: create,
     core.Step.START: start,
     core.Step.STOP: stop,
@@ -379,7 +379,7 @@ class Runner:
         is on its way cannot be called back, and what it makes must be found when the task is cleaned up."""
         for one in self.known.containers:
             work = self._busy.get(one.name)
-            if one.status is ContainerStatus.STOPPED and work is not None and work.step is pull:
+            if one.status is ContainerStatus.STOPPED and work is not None and work.step is prepare:
                 work.task.cancel()
 
     def _set(self, known: KnownTask, *, force: bool = False) -> None:

@@ -23,6 +23,7 @@ from sexton import __version__
 from sexton.agent import payload
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
+from sexton.agent.rolekeys import EXECUTION, TASK, RoleKeys, Sent
 from sexton.agent.standdown import StandDown
 from sexton.agent.steps.context import Identity
 from sexton.cloud.client import EcsClient, Unreachable
@@ -32,7 +33,7 @@ from sexton.core.task import TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
 from sexton.store.contract import StoreError
-from sexton.wire import acs, ecs
+from sexton.wire import acs, acs_task, ecs
 from sexton.wire.errors import UNREADABLE, EcsError, WireError
 from sexton.wire.refusal import decode_refusal
 
@@ -112,6 +113,7 @@ class Session:
         info: EngineInfo,
         engine: Engine,
         checkpoint: Checkpoint,
+        roles: RoleKeys,
         on_heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
         self._http = http
@@ -122,6 +124,7 @@ class Session:
         self._info = info
         self._engine = engine
         self._checkpoint = checkpoint
+        self._roles = roles
         self._candidates: tuple[str, frozenset[str]] = ("", frozenset())  # of the manifest that named them
         self._first = True
         self._heard = False  # whether anything was understood on this connection
@@ -245,6 +248,8 @@ class Session:
                         [arn for arn in arns if arn in candidates],
                         "the control plane does not list this task any more",
                     )
+            case acs.IAMRoleCredentialsMessage():
+                await self._renew(socket, body)
             case acs.StageUpdateMessage(message_id=message_id) | acs.PerformUpdateMessage(message_id=message_id):
                 await self._send(socket, self._nack(message_id, "Updates are disabled"))
             case acs.AttachTaskNetworkInterfacesMessage(message_id=message_id):
@@ -254,12 +259,27 @@ class Session:
 
     async def _payload(self, socket: aiohttp.ClientWebSocketResponse, message: payload.Payload) -> None:
         # Stops first: what they free may be what the others need.
+        for sent in message.roles:
+            self._roles.take(sent)
         ordered = sorted(message.tasks, key=lambda task: task.desired_status != "STOPPED")
         await self._engine.take(ordered, message.sequence)
         for bad in message.bad:
             self._engine.reject(bad.arn, bad.reason)
         if not message.bad:
             await self._send(socket, self._ack(message.message_id))
+            for sent in message.roles:
+                await self._send(socket, _have(message.message_id, sent.keys))
+
+    async def _renew(self, socket: aiohttp.ClientWebSocketResponse, renewed: acs.IAMRoleCredentialsMessage) -> None:
+        """Keys of a task that is here; others are not acknowledged, so that they come again with their task."""
+        keys, arn = renewed.role_credentials, renewed.task_arn or ""
+        if keys is None or not renewed.message_id or renewed.role_type not in (EXECUTION, TASK):
+            return
+        if self._engine.find(arn) is None:
+            log.warning("keys of a task that is not here", extra={"task": arn})
+        elif self._roles.take(Sent(arn, renewed.role_type, keys)):
+            log.info("keys renewed", extra={"task": arn, "role": renewed.role_type})
+            await self._send(socket, _have(renewed.message_id, keys))
 
     async def _reconcile(self, socket: aiohttp.ClientWebSocketResponse, manifest: acs.TaskManifestMessage) -> None:
         timeline = manifest.timeline if manifest.timeline is not None else -1
@@ -300,6 +320,12 @@ class Session:
         except (ConnectionError, aiohttp.ClientError) as error:
             # The reading side notices the end of the connection; the other end sends again on the next one.
             log.info("answer not sent", extra={"channel": "acs", "reason": str(error)})
+
+
+def _have(message_id: str, keys: acs_task.IAMRoleCredentials) -> acs.IAMRoleCredentialsAckRequest:
+    return acs.IAMRoleCredentialsAckRequest(
+        message_id=message_id, expiration=keys.expiration, credentials_id=keys.credentials_id
+    )
 
 
 def _stand_down(error: Exception) -> StandDown:

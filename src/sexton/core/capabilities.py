@@ -34,14 +34,9 @@ def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
         "inferenceAccelerators": definition.inference_accelerators,
     }
     for volume in definition.volumes or ():
-        asked["efsVolumeConfiguration"] = asked.get("efsVolumeConfiguration") or volume.efs_volume_configuration
         asked["configuredAtLaunch"] = asked.get("configuredAtLaunch") or volume.configured_at_launch
     for container in definition.container_definitions or ():
         for name, value in (
-            ("secrets", container.secrets),
-            ("secretOptions", container.log_configuration and container.log_configuration.secret_options),
-            ("environmentFiles", container.environment_files),
-            ("repositoryCredentials", container.repository_credentials),
             ("firelensConfiguration", container.firelens_configuration),
             ("credentialSpecs", container.credential_specs),
             ("resourceRequirements", container.resource_requirements),
@@ -89,8 +84,8 @@ def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> I
         yield _C + "logging-driver." + driver
         if driver == "awslogs" and execution_role:
             yield _E + "execution-role-awslogs"
-        if container.log_configuration.secret_options:
-            yield _E + "secrets.ssm.bootstrap.log-driver"
+        for secret in container.log_configuration.secret_options or ():
+            yield f"{_E}secrets.{_source(secret)}.bootstrap.log-driver"
     if container.health_check:
         yield _E + "container-health-check"
     if container.depends_on or container.links or container.volumes_from:
@@ -106,8 +101,7 @@ def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> I
     if container.credential_specs:
         yield _E + "gmsa"
     for secret in container.secrets or ():
-        source = "asm" if ":secretsmanager:" in (secret.value_from or "") else "ssm"
-        yield f"{_E}secrets.{source}.environment-variables"
+        yield f"{_E}secrets.{_source(secret)}.environment-variables"
     for mapping in container.port_mappings or ():
         if mapping.container_port_range:
             yield _E + "network.container-port-range"
@@ -119,6 +113,10 @@ def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> I
         if execution_role:
             yield _E + "execution-role-ecr-pull"
     yield _C + "docker-remote-api." + _engine_api(container)
+
+
+def _source(secret: ecs.Secret) -> str:
+    return "asm" if ":secretsmanager:" in (secret.value_from or "") else "ssm"
 
 
 def _engine_api(container: ecs.ContainerDefinition) -> str:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from sexton.core import gpus, ordering, portmap
+from sexton.core import gpus, injection, ordering, portmap, volumes
+from sexton.core.injection import NOTHING, Values
 from sexton.core.render import MIB
 from sexton.core.task import Binding
+from sexton.core.volumes import BadVolume
 from sexton.wire import acs_task
 
 LABEL = "com.amazonaws.ecs."
@@ -29,6 +31,17 @@ MOST_SHARES = 262144
 LOG_BUFFER = "10m"
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9-]")
+
+
+class Sourced(NamedTuple):
+    """What comes from elsewhere than the payload: fetched values, the host's region, names the image sets itself."""
+
+    values: Values = NOTHING
+    region: str = ""
+    image_variables: tuple[str, ...] = ()
+
+
+UNSOURCED = Sourced()
 
 
 class BadPayload(Exception):  # noqa: N818 - becomes the reason of a task
@@ -65,9 +78,12 @@ def create_body(
     bindings: tuple[Binding, ...],
     cgroup_parent: str,
     nvidia_runtime: str = "nvidia",
+    sourced: Sourced = UNSOURCED,
 ) -> dict[str, Any]:
     """The engine's create request."""
-    environment = (container.environment or {}) | gpus.environment(task, container)
+    environment = injection.environment(
+        container.environment or {}, sourced.values, region=sourced.region, image_variables=sourced.image_variables
+    ) | gpus.environment(task, container)
     body: dict[str, Any] = {
         "Image": container.image,
         "Env": [f"{name}={value}" for name, value in environment.items()],
@@ -88,6 +104,7 @@ def create_body(
             raise BadPayload(f"DockerClientConfigError: {part} of container {container.name} is no object")
     _lay_over(body["HostConfig"], _object(given.host_config, "HostConfigError", container))
     _bound_log_buffer(body["HostConfig"])
+    _log_secrets(body["HostConfig"], sourced.values.log_options)
     if container.health_check_type == "docker" and not body.get("Healthcheck"):
         raise BadPayload(f"DockerClientConfigError: container {container.name} has no health check to run")
     body["Labels"] = {**body["Labels"], **labels}
@@ -100,6 +117,13 @@ def _bound_log_buffer(host_config: dict[str, Any]) -> None:
     options = log.get("Config") if isinstance(log, dict) else None
     if isinstance(options, dict) and options.get("mode") == "non-blocking":
         options.setdefault("max-buffer-size", LOG_BUFFER)
+
+
+def _log_secrets(host_config: dict[str, Any], secrets: Mapping[str, str]) -> None:
+    """Options of the log driver that nobody may read in the payload."""
+    log = host_config.get("LogConfig")
+    if secrets and isinstance(log, dict):
+        log["Config"] = {**(log.get("Config") or {}), **secrets}
 
 
 def _host_config(
@@ -147,16 +171,13 @@ def _command(container: acs_task.Container) -> tuple[str, ...] | None:
 
 
 def _binds(task: acs_task.Task, container: acs_task.Container) -> list[str]:
-    sources = {one.name: one.host.source_path for one in task.volumes or () if one.host}
     binds = []
     for mount in container.mount_points or ():
-        path = sources.get(mount.source_volume)
-        if not path:
-            raise BadPayload(
-                f"InvalidVolumeError: volume {mount.source_volume} of container {container.name} "
-                "is not a path of the host"
-            )
-        binds.append(f"{path}:{mount.container_path}" + (":ro" if mount.read_only else ""))
+        try:
+            source = volumes.source_of(task, container, mount.source_volume)
+        except BadVolume as error:
+            raise BadPayload(str(error)) from None
+        binds.append(f"{source}:{mount.container_path}" + (":ro" if mount.read_only else ""))
     return binds
 
 

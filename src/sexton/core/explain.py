@@ -125,7 +125,7 @@ def _next_steps(
 ) -> Iterator[str]:
     reasons = " ".join(one.reason or "" for one in task.containers or ()) + (task.stopped_reason or "")
     short = (task.task_arn or "").rpartition("/")[2][:12]
-    if "CannotPullContainerError" in reasons:
+    if "CannotPull" in reasons:
         yield "Check the image's name and tag, and that this host reaches its registry: docker pull IMAGE on the host."
     if "No such image" in reasons:
         yield "The image is not on the host; build or pull it there, or correct the name."

@@ -34,10 +34,10 @@ def duration(seconds: float) -> str:
     return f"{hours}h{text}" if hours else text
 
 
-def pull_failed(text: str, image: str) -> str:
+def pull_failed(text: str, image: str, name: str = "CannotPullContainerError") -> str:
     """What a registry or the engine said about a pull, with what to check put before it where that is known."""
     text = _LAYER_URL.sub(f"REDACTED ECR URL related to {image}", text)
-    return f"CannotPullContainerError: {_advice(text, image)}{text}"
+    return f"{name}: {_advice(text, image)}{text}"
 
 
 def _advice(text: str, image: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sexton.core import names
+from sexton.core import names, sourced
 from sexton.core.resources import CPU_PER_CORE, number
 from sexton.wire import acs_task, ecs
 
@@ -27,6 +27,8 @@ def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs
     own = {one.name: one for one in overrides.container_overrides or ()}
     arns = {one.name: one.container_arn for one in task.containers or ()}
     cpu = number(overrides.cpu or definition.cpu)
+    parts = (task.task_arn or "").split(":")
+    region = parts[3] if len(parts) > 3 else ""
     return acs_task.Task(
         arn=task.task_arn,
         task_cluster_arn=task.cluster_arn,
@@ -34,7 +36,7 @@ def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs
         version=str(definition.revision),
         desired_status="STOPPED" if task.desired_status == "STOPPED" else "RUNNING",
         containers=tuple(
-            _container(one, own.get(one.name), definition, arns.get(one.name))
+            _container(one, own.get(one.name), definition, arns.get(one.name), region)
             for one in definition.container_definitions or ()
         ),
         volumes=tuple(_volume(one) for one in definition.volumes or ()),
@@ -51,7 +53,11 @@ def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs
 
 
 def _container(
-    one: ecs.ContainerDefinition, own: ecs.ContainerOverride | None, definition: ecs.TaskDefinition, arn: str | None
+    one: ecs.ContainerDefinition,
+    own: ecs.ContainerOverride | None,
+    definition: ecs.TaskDefinition,
+    arn: str | None,
+    region: str,
 ) -> acs_task.Container:
     own = own or ecs.ContainerOverride()
     environment = {pair.name or "": pair.value or "" for pair in one.environment or ()}
@@ -85,6 +91,12 @@ def _container(
             host_config=_text(_host_config(one, own, definition, memory)),
         ),
         overrides=_text(command),
+        environment_files=tuple(
+            acs_task.EnvironmentFile(value=file.value, type=file.type or "s3") for file in one.environment_files or ()
+        )
+        or None,
+        secrets=sourced.secrets(one, region),
+        registry_authentication=sourced.registry(one, definition, region),
         health_check_type="docker" if one.health_check else None,
         depends_on=tuple(
             acs_task.ContainerDependency(container_name=wait.container_name, condition=wait.condition)
@@ -130,6 +142,8 @@ def _volume(volume: ecs.Volume) -> acs_task.Volume:
                 labels=given.labels,
             ),
         )
+    if volume.efs_volume_configuration:
+        return sourced.efs(volume)
     path = volume.host.source_path if volume.host else None
     return acs_task.Volume(name=volume.name, type="host", host=acs_task.HostVolume(source_path=path))
 

@@ -63,6 +63,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     cgroup_driver: str = "cgroupfs"  # or "systemd"
     cgroup_version: int = 1
     log_drivers: tuple[str, ...] = ()
+    volume_drivers: tuple[str, ...] = ("local",)
     root_dir: str = ""
 
 
@@ -233,10 +234,6 @@ class Volumes(Protocol):
 
     async def volumes(self, labels: Mapping[str, str]) -> tuple[VolumeInfo, ...]:
         """Volumes that carry all these labels (an empty value matches any value)."""
-        ...
-
-    async def volume_drivers(self) -> tuple[str, ...]:
-        """Names of the volume drivers a task may ask for."""
         ...
 
 

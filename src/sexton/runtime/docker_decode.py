@@ -199,6 +199,7 @@ def engine_info(engine: VersionReply, info: InfoReply, versions: tuple[str, ...]
         cgroup_driver=info.cgroup_driver,
         cgroup_version=2 if info.cgroup_version == "2" else 1,
         log_drivers=info.plugins.log or (),
+        volume_drivers=info.plugins.volume or (),
         root_dir=info.docker_root_dir,
     )
 

@@ -199,10 +199,6 @@ class DockerVolumes:
         body = await self._http.call("GET", "/volumes", self._deadlines.volume, query)
         return tuple(_volume_info(row) for row in wire.decode(volumes_reply, body).volumes or ())
 
-    async def volume_drivers(self) -> tuple[str, ...]:
-        body = await self._http.call("GET", "/info", self._deadlines.version)
-        return wire.decode(wire.info_reply, body).plugins.volume or ()
-
 
 def disk_use(reply: DiskReply) -> DiskUse:
     """Engines say -1 for what they did not measure."""

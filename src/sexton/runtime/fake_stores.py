@@ -91,6 +91,7 @@ class FakeStores(Script):
             self.auths.append(auth)
             if not self._offered(ref):
                 raise NotFound(f"manifest for {ref} not found: manifest unknown: manifest unknown", 404)
+            self._pushed.add(self._digest_of(ref))
             return self._digest_of(ref)
 
     async def tag(self, ref: str, name: str) -> None:
@@ -124,7 +125,7 @@ class FakeStores(Script):
         self, name: str, *, driver: str, options: Mapping[str, str], labels: Mapping[str, str]
     ) -> VolumeInfo:
         async with self.call("create_volume", name):
-            if driver not in await self.volume_drivers():
+            if driver != "local":
                 raise NotFound(f'create {name}: error looking up volume plugin {driver}: plugin "{driver}" not found')
             return self._volumes.setdefault(
                 name,
@@ -150,9 +151,6 @@ class FakeStores(Script):
                 for one in self._volumes.values()
                 if all(key in one.labels and value in ("", one.labels[key]) for key, value in labels.items())
             )
-
-    async def volume_drivers(self) -> tuple[str, ...]:
-        return ("local",)
 
     async def disk_use(self) -> DiskUse:
         async with self.call("disk_use"):

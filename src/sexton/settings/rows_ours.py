@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from sexton.core import values
 from sexton.core.values import BadValue
@@ -65,6 +66,13 @@ ROWS: tuple[Setting, ...] = (
         "how long a service's task runs before it counts as healthy",
         "seconds",
         minimum=0.1,
+    ),
+    Setting(
+        "SEXTON_PULL_LIMIT",
+        "pull_limit",
+        partial(values.integer, lowest=1, highest=1000),
+        "most images pulled at once from one registry; the others wait for their turn",
+        "images",
     ),
     Setting("SEXTON_DEBUG_LOOP", "debug_loop", values.boolean, "warn of anything that blocks the event loop"),
 )

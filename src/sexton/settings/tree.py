@@ -121,6 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     insecure_plaintext: bool = False
     ca_bundle: str = ""
     service_settle: float = 40.0
+    pull_limit: int = 8
     debug_loop: bool = False
 
     # The caretaker.

@@ -8,15 +8,21 @@ whatever the container engine did meanwhile. All waiting is on the loop's clock,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
+from sexton.agent.imagebook import ImageBook
 from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
+from sexton.agent.rolekeys import RoleKeys
 from sexton.agent.steps.context import Identity, StepContext
+from sexton.agent.supplies import Supplies
+from sexton.cloud.credential_files import Static
+from sexton.cloud.credentials import Credentials, CredentialSource, Keyring
+from sexton.cloud.services import Parameters, RegistryToken
 from sexton.core.task import KnownContainer, TaskStatus
 from sexton.host.taskcgroup import Remains
 from sexton.kit.supervise import Nursery
@@ -25,6 +31,7 @@ from sexton.runtime.fake import Behaviour, FakeRuntime
 from sexton.settings import Settings
 from sexton.store.contract import Delete, KeyValue, Page, Put, StoreError, TxnResult
 from sexton.wire import acs_task, ecs
+from sexton.wire.errors import EcsError
 
 INSTANCE = "arn:aws:ecs:us-east-1:000000000000:container-instance/default/" + "1" * 32
 CLUSTER = "default"
@@ -153,6 +160,47 @@ class Cgroups:
         return True
 
 
+class Cloud:
+    """Other services as a test fills them; what is not there is refused as they refuse it."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+        self.objects: dict[tuple[str, str], bytes] = {}
+        self.asked: list[tuple[str, str]] = []  # what, and by whose key
+        self.failures: list[Exception] = []
+
+    async def _ask(self, what: str, keys: CredentialSource) -> None:
+        self.asked.append((what, (await keys.current()).access_key_id))
+        await asyncio.sleep(0.01)
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def parameters(self, region: str, names: Sequence[str], keys: CredentialSource) -> Parameters:
+        await self._ask(",".join(names), keys)
+        found = {name: self.known[name] for name in names if name in self.known}
+        return Parameters(found, tuple(name for name in names if name not in self.known))
+
+    async def secret(
+        self, region: str, name: str, keys: CredentialSource, *, stage: str = "", version: str = ""
+    ) -> str | None:
+        await self._ask(name, keys)
+        if name not in self.known:
+            raise EcsError("no such secret", code="ResourceNotFoundException")
+        return self.known[name]
+
+    async def registry_token(
+        self, region: str, registry: str, keys: CredentialSource, endpoint: str = ""
+    ) -> RegistryToken:
+        await self._ask(f"token {registry}", keys)
+        return RegistryToken("AWS", f"pw{len(self.asked)}", f"https://{registry}", now() + 12 * 3600)
+
+    async def object(self, region: str, bucket: str, key: str, keys: CredentialSource) -> bytes:
+        await self._ask(f"{bucket}/{key}", keys)
+        if (bucket, key) not in self.objects:
+            raise EcsError("The specified key does not exist.", code="NoSuchKey", status=404)
+        return self.objects[bucket, key]
+
+
 class Host:
     """One agent on one engine; use as a context manager."""
 
@@ -163,6 +211,8 @@ class Host:
         self.store = Memory()
         self.desk = Desk()
         self.cgroups = Cgroups()
+        self.services = Cloud()
+        self.book = ImageBook()  # outlives the process, as what is written does
         self.failed: list[tuple[str, BaseException]] = []
         self.runs: dict[str, int] = {}  # how often each container was really started
         self._witness: asyncio.Task[None] | None = None
@@ -205,6 +255,15 @@ class Host:
             settings=self.settings,
             identity=Identity(CLUSTER, INSTANCE),
             ports=PortAllocator((43000, 43999), frozenset()),
+            supplies=Supplies(
+                self.runtime,
+                self.settings,
+                self.services,  # type: ignore[arg-type]
+                RoleKeys(Keyring([Static(Credentials("AKID", "secret"))]), may_use_own=True, clock=now),
+                self.work,
+                book=self.book,
+                clock=now,
+            ),
             cgroups=self.cgroups,  # type: ignore[arg-type]
             clock=now,
         )

@@ -60,7 +60,15 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
         stats = CgroupStats(tmp_path, cores=1, proc=tmp_path / "proc")
         nobody: Any = None
         session = Session(
-            nobody, nobody, nobody, host.context.identity, "us-east-1", info, host.engine, host.checkpoint
+            nobody,
+            nobody,
+            nobody,
+            host.context.identity,
+            "us-east-1",
+            info,
+            host.engine,
+            host.checkpoint,
+            host.context.supplies.roles,
         )
         telemetry = Telemetry(nobody, nobody, nobody, host.context, "r", info, host.engine, stats, health)
         metrics = Metrics(host.context, host.engine, session, telemetry, host.reporter, stats, health)

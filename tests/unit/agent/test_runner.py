@@ -97,12 +97,13 @@ async def test_task_that_is_to_stop_is_not_started_once_the_engine_is_back() -> 
 async def test_image_reference_that_is_none_ends_the_task() -> None:
     async with Host() as host:
         host.runtime.fail("image", Refused("invalid reference format", 400), 9)
+        host.runtime.fail("digest", Refused("invalid reference format", 400), 9)
         host.runtime.fail("pull", Refused("invalid reference format", 400), 9)
         host.runtime.fail("create", Refused("invalid reference format", 400), 9)
         await host.engine.take([task()], 1)
         end = await host.until_stopped()
     assert end.containers is not None
-    assert end.containers[0].reason == "CannotPullContainerError: invalid reference format"
+    assert end.containers[0].reason == "CannotPullImageManifestError: invalid reference format"
 
 
 async def _engine_dies_in_a_start(host: Host, *remains: Remains, tidied: Remains = Remains.NONE) -> str:
@@ -209,7 +210,9 @@ async def test_unknown_image_ends_the_task() -> None:
     async with Host(engine(images=[])) as host:
         await host.engine.take([task()], 1)
         end = await host.until_stopped()
-    assert end.containers is not None and "CannotPullContainerError: manifest for" in (end.containers[0].reason or "")
+    assert end.containers is not None and "CannotPullImageManifestError: manifest for" in (
+        end.containers[0].reason or ""
+    )
 
 
 @pytest.mark.parametrize("method", ["image", "pull", "create", "start"])

@@ -78,6 +78,7 @@ class Line:
             EngineInfo(name="fake", version="1.0", api_version="1.41"),
             host.engine,
             host.checkpoint,
+            host.context.supplies.roles,
         )
         self._running = asyncio.get_running_loop().create_task(self._run())
 

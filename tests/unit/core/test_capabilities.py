@@ -120,9 +120,10 @@ def test_an_execution_role_asks_for_its_uses():
     "body, names",
     [
         ({"containerDefinitions": [{"name": "a", "environment": [{"name": "n", "value": "v"}]}]}, ()),
-        ({"containerDefinitions": [{"name": "a"}, {"name": "b", "secrets": [{"name": "n"}]}]}, ("secrets",)),
+        ({"containerDefinitions": [{"name": "a"}, {"name": "b", "secrets": [{"name": "n"}]}]}, ()),
+        ({"containerDefinitions": [{"name": "a", "credentialSpecs": ["x"]}]}, ("credentialSpecs",)),
         ({"networkMode": "awsvpc", "taskRoleArn": "arn"}, ("networkMode awsvpc", "taskRoleArn")),
-        ({"volumes": [{"name": "v", "efsVolumeConfiguration": {"fileSystemId": "f"}}]}, ("efsVolumeConfiguration",)),
+        ({"volumes": [{"name": "v", "configuredAtLaunch": True}]}, ("configuredAtLaunch",)),
     ],
 )
 def test_what_no_payload_carries_is_named(body, names):

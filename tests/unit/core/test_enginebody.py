@@ -95,11 +95,17 @@ def test_what_cannot_be_made_is_refused_by_name(one, error):
         body(one)
 
 
-def test_a_volume_without_a_path_is_refused():
-    of = task(volumes=(acs_task.Volume(name="v", type="host", host=acs_task.HostVolume()),))
+@pytest.mark.parametrize("kind", ["fsxWindowsFileServer", "s3files", "ebs"])
+def test_a_volume_that_cannot_be_mounted_here_is_refused(kind):
+    of = task(volumes=(acs_task.Volume(name="v", type=kind),))
 
-    with pytest.raises(BadPayload, match="InvalidVolumeError"):
+    with pytest.raises(BadPayload, match=f"InvalidVolumeError: volume v is of type {kind}"):
         body(container(mount_points=(acs_task.MountPoint(source_volume="v", container_path="/v"),)), of)
+
+
+def test_a_volume_that_is_not_there_is_refused():
+    with pytest.raises(BadPayload, match="InvalidVolumeError: volume v of container app"):
+        body(container(mount_points=(acs_task.MountPoint(source_volume="v", container_path="/v"),)), task())
 
 
 @pytest.mark.parametrize("given", ['{"command":["b"]}', {"command": ["b"]}])

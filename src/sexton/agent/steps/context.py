@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from sexton.agent.ports import PortAllocator
+from sexton.agent.supplies import Supplies
 from sexton.core.task import DesiredTask, Event, KnownContainer
 from sexton.host.taskcgroup import TaskCgroups
 from sexton.runtime.contract import Runtime
@@ -28,6 +29,7 @@ class StepContext(NamedTuple):
     settings: Settings
     identity: Identity
     ports: PortAllocator
+    supplies: Supplies
     cgroups: TaskCgroups | None
     clock: Callable[[], float] = time.time
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from sexton.agent.ports import NoPort
 from sexton.agent.steps.context import StepContext
+from sexton.agent.steps.prepare import gave_up
+from sexton.agent.steps.resolve import local_image
+from sexton.agent.steps.values import NotFetched, fetch_values
 from sexton.core import enginebody, portmap, reasons
-from sexton.core.enginebody import INSTANCE_LABEL, LABEL, BadPayload
+from sexton.core.enginebody import INSTANCE_LABEL, LABEL, BadPayload, Sourced
 from sexton.core.resources import CPU_PER_CORE
 from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
 from sexton.host.taskcgroup import Limits
@@ -35,9 +38,12 @@ async def create(
             bindings=bindings,
             cgroup_parent=parent,
             nvidia_runtime=context.settings.nvidia_runtime,
+            sourced=await _sourced(context, desired, container),
         )
     except (BadPayload, portmap.BadMapping) as error:
         return _failed(context, known, str(error))
+    except NotFetched as error:
+        return gave_up(context, known, str(error))
     except NoPort as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
     except OSError as error:
@@ -54,6 +60,7 @@ async def create(
         return _failed(context, known, reasons.timed_out(reasons.CREATED, error.after))
     except Refused as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
+    context.supplies.handed_over(desired.arn, known.name)
     return Event(
         container=known.name,
         happened=Happened.CREATED,
@@ -62,6 +69,18 @@ async def create(
         bindings=bindings or portmap.on_host(task, container),
         created_at=context.clock(),
     )
+
+
+async def _sourced(context: StepContext, desired: DesiredTask, container: acs_task.Container) -> Sourced:
+    """What comes from elsewhere; fetched here only when whoever fetched it before did not live to hand it over."""
+    values = context.supplies.values(desired.arn, container.name or "")
+    if values is None:
+        values = await fetch_values(context, desired, container)
+    variables = context.supplies.variables(container.image or "")
+    if variables is None:
+        image = await local_image(context, container.image or "")
+        variables = image.variables if image else ()  # not here: the creation says so in the engine's words
+    return Sourced(values, context.settings.region, variables)
 
 
 def _cgroup(context: StepContext, task: acs_task.Task) -> str:

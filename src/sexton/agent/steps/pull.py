@@ -1,25 +1,20 @@
 """Get the image, as the pull behaviour says.
 
-``prefer-cached`` and ``once`` take an image that is here; ``default`` and ``always`` ask the registry first. A failed
-pull ends the task under ``always`` and ``once``; otherwise it is remembered as the reason, and creation decides
-whether the image that may be here will do.
+``prefer-cached`` and ``once`` take an image that is here; ``default`` and ``always`` have asked the registry which one
+it is by now, and an image of that digest need not be pulled again. What is pulled is pulled by its digest and then
+given the name that the task calls it. A failed pull ends the task under ``always`` and ``once``; otherwise it is
+remembered as the reason, and creation decides whether the image that may be here will do.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
+from sexton.agent.pulls import EngineAway
 from sexton.agent.steps.context import StepContext
+from sexton.agent.steps.resolve import NoLogin, local_image, login
+from sexton.core import images, reasons
 from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
-from sexton.kit.retry import Backoff
-from sexton.runtime.contract import ImageInfo, Refused, Unavailable
+from sexton.runtime.contract import ImageInfo, Refused, TimedOut, Unavailable
 from sexton.wire import acs_task
-
-log = logging.getLogger(__name__)
-
-PULL_TRIES = 5
-PULL_BACKOFF = Backoff(first=1.1, cap=5.0)
 
 
 async def pull(
@@ -27,55 +22,56 @@ async def pull(
 ) -> Event:
     ref = container.image or ""
     behaviour = context.settings.pull_behavior
-    image = await _local(context, ref)
-    error = ""
-    if image is None or behaviour in ("default", "always"):
-        error = await _pull(context, ref)
-        image = await _local(context, ref)
+    supplies = context.supplies
+    error, fatal = "", False
+    with supplies.pulls.hold(ref):
+        image = await local_image(context, ref)
+        wanted = known.image_digest
+        if images.asks_registry(behaviour, here=image is not None, pulled_before=supplies.book.was_pulled(ref)):
+            if not _is_it(image, ref, wanted):
+                error, fatal = await _fetch(context, desired, container, wanted)
+                image = await local_image(context, ref)
+            if image is not None and not error:
+                await supplies.book.pulled(ref, image.id, image.size, context.clock())
+        if image is not None:
+            supplies.book.used(image.id, context.clock())
+            supplies.image_seen(ref, image.variables)
     return Event(
         container=known.name,
         happened=Happened.PULLED,
         time=context.clock(),
-        image_digest=_digest(image, ref),
+        image_digest=images.digest_of(image.digests, ref) if image else "",
         error=error,
-        fatal=bool(error) and behaviour in ("always", "once"),
+        fatal=bool(error) and (fatal or images.failure_ends_task(behaviour)),
     )
 
 
-async def _local(context: StepContext, ref: str) -> ImageInfo | None:
+def _is_it(image: ImageInfo | None, ref: str, digest: str) -> bool:
+    """Whether the image that has the name here is the one that the registry has under it."""
+    repository, _ = images.split_reference(ref)
+    return image is not None and bool(digest) and f"{repository}@{digest}" in image.digests
+
+
+async def _fetch(
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, digest: str
+) -> tuple[str, bool]:
+    """Pull; the error as the wire names it or nothing, and whether it ends the task whatever is here."""
+    ref = container.image or ""
+    repository, own = images.split_reference(ref)
+    exact = f"{repository}@{digest}" if digest and not own else ref
+    pulls = context.supplies.pulls
     try:
-        return await context.runtime.image(ref)
-    except Refused:  # not here, or no reference at all: the pull will say which
-        return None
-
-
-async def _pull(context: StepContext, ref: str) -> str:
-    """Pull with retries; the error as the wire names it, or nothing."""
-    delays = PULL_BACKOFF.delays()
-    for attempt in range(1, PULL_TRIES + 1):
-        try:
-            async for _ in context.runtime.pull(ref):
-                pass
-        except Refused as error:
-            return f"CannotPullContainerError: {error}"
-        except Unavailable as error:
-            await context.runtime.describe()  # the engine itself being away is not this image's fault: raises
-            log.info("pull failed", extra={"image": ref, "attempt": attempt, "reason": str(error)})
-            if attempt == PULL_TRIES:
-                return f"CannotPullContainerError: {error}"
-            await asyncio.sleep(next(delays))
-        else:
-            return ""
-    return ""
-
-
-def _digest(image: ImageInfo | None, ref: str) -> str:
-    """The digest under which the reference's own repository knows the image."""
-    name = ref.partition("@")[0]
-    last = name.rpartition("/")[2]
-    repository = name.removesuffix(":" + last.partition(":")[2]) if ":" in last else name
-    for one in image.digests if image else ():
-        known_as, _, digest = one.partition("@")
-        if known_as == repository or known_as.endswith("/" + repository):
-            return digest
-    return ""
+        auth = await login(context, desired, container)
+        with pulls.hold(exact):
+            await pulls.pull(exact, auth)
+            if exact != ref:
+                await pulls.tag(exact, ref)
+    except EngineAway:
+        raise
+    except NoLogin as error:
+        return str(error), error.final
+    except TimedOut as error:
+        return reasons.timed_out(reasons.PULLED, error.after), False
+    except (Refused, Unavailable) as error:
+        return reasons.pull_failed(str(error), ref), False
+    return "", False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sexton.agent.steps.context import StepContext
+from sexton.agent.steps.volumes import remove_volumes
 from sexton.core import enginebody
 from sexton.core.enginebody import INSTANCE_LABEL
 from sexton.core.task import DesiredTask, KnownTask
@@ -10,11 +11,12 @@ from sexton.runtime.contract import NotFound
 
 
 async def remove(context: StepContext, desired: DesiredTask, known: KnownTask) -> None:
-    """Remove the task's containers, those of an interrupted creation too; never one that is not ours."""
+    """Remove the task's containers, those of an interrupted creation too, then its volumes; never what is not ours."""
     for container in known.containers:
         await _remove(context, enginebody.engine_name(desired.task, container.name))
         if container.runtime_id:
             await _remove(context, container.runtime_id)  # somebody may have given it another name
+    await remove_volumes(context, desired)
 
 
 async def _remove(context: StepContext, ref: str) -> None:

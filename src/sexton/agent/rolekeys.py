@@ -1,0 +1,141 @@
+"""The keys of tasks' roles: in memory only, from the control plane's messages, for as long as the task needs them.
+
+They come inside payloads and are renewed by messages of their own; after a restart of this process they are sent again
+on the first connection. A step that needs an execution role's keys waits a minute for them and then gives up.
+
+A control plane that is not Amazon's may send no roles at all. Then the agent's own credentials pay for the call, and
+where it has none from the usual places, those it registered with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+
+from sexton.cloud.credentials import Credentials, CredentialSource, NoCredentials
+from sexton.wire import acs_task
+
+log = logging.getLogger(__name__)
+
+EXECUTION, TASK = "TaskExecution", "TaskApplication"
+# How long a step waits for keys that are on their way.
+WAIT_SECONDS = 60.0
+
+
+class MissingRole(Exception):  # noqa: N818 - becomes the reason of a task
+    """There are no keys of an execution role."""
+
+    def __init__(self) -> None:
+        super().__init__("unable to find execution role credentials")
+
+
+class Sent(NamedTuple):
+    """One set of keys as a message brought it, for one role of one task."""
+
+    task: str
+    role: str  # EXECUTION or TASK
+    keys: acs_task.IAMRoleCredentials
+
+
+class RoleKeys:
+    """Keys by task and role."""
+
+    def __init__(
+        self, own: CredentialSource, *, may_use_own: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._own = own
+        self._may_use_own = may_use_own
+        self._clock = clock
+        self._kept: dict[tuple[str, str], tuple[str, Credentials]] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def own(self) -> CredentialSource:
+        """The agent's own."""
+        return self._own
+
+    def take(self, sent: Sent) -> bool:
+        """Keep keys; False when they lack something."""
+        keys = sent.keys
+        if not (keys.credentials_id and keys.access_key_id and keys.secret_access_key):
+            return False
+        credentials = Credentials(
+            keys.access_key_id, keys.secret_access_key, keys.session_token or None, _moment(keys.expiration)
+        )
+        self._kept[sent.task, sent.role] = (keys.credentials_id, credentials)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        return True
+
+    def find(self, task: str, role: str) -> tuple[str, Credentials] | None:
+        """Id and keys of one role, unless they have ended."""
+        found = self._kept.get((task, role))
+        return None if found is None or found[1].expired(self._clock()) else found
+
+    async def execution(self, task: acs_task.Task) -> CredentialSource:
+        """Whose keys sign what a task needs before it starts; MissingRole when none come within a minute."""
+        arn = task.arn or ""
+        if self.find(arn, EXECUTION) is None and task.execution_role_credentials is None and self._may_use_own:
+            return self._own
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while self.find(arn, EXECUTION) is None:
+                    await self._changed.wait()
+        except TimeoutError:
+            raise MissingRole from None
+        return _OfTask(self, arn)
+
+    def forget(self, task: str) -> None:
+        for role in (EXECUTION, TASK):
+            self._kept.pop((task, role), None)
+
+
+class _OfTask:
+    """The keys of a task's execution role at each moment."""
+
+    def __init__(self, keys: RoleKeys, task: str) -> None:
+        self._keys = keys
+        self._task = task
+
+    async def current(self) -> Credentials:
+        found = self._keys.find(self._task, EXECUTION)
+        if found is None:
+            raise NoCredentials(())
+        return found[1]
+
+    def forget(self, refused: Credentials) -> None:
+        """They are renewed by the control plane alone."""
+
+
+class FirstOf:
+    """Credentials of the first source that has any."""
+
+    def __init__(self, *sources: CredentialSource) -> None:
+        self._sources = sources
+
+    async def current(self) -> Credentials:
+        *others, last = self._sources
+        for source in others:
+            try:
+                return await source.current()
+            except NoCredentials:
+                continue
+        return await last.current()
+
+    def forget(self, refused: Credentials) -> None:
+        for source in self._sources:
+            source.forget(refused)
+
+
+def _moment(expiration: str | None) -> float | None:
+    """When keys end. The text is the control plane's own; what is no time says nothing."""
+    if not expiration:
+        return None
+    try:
+        return datetime.fromisoformat(expiration).timestamp()
+    except ValueError:
+        return None

@@ -66,7 +66,7 @@ def rows(seen: Survey, by: By, mounts: Mounts) -> tuple[Row, ...]:
         return ()
     groups = seen.walk.groups
     if by is By.MAKER:
-        return tuple(Row(share.says, share.zombies, share.pages, f"{share.share:.1%}") for share in seen.shares)
+        return tuple(Row(one.says, one.zombies, one.pages, f"{one.share:.1%}") for one in seen.origins)
     if by is By.PATH:
         dead = (groups[row] for row in seen.rows)
         return tuple(
@@ -228,6 +228,7 @@ def as_json(
             "took_seconds": round(seen.seconds, 4),
             "finding": None if finding is None else finding.fingerprint,
             "makers": seen.shares,
+            "origins": seen.origins,
             "by": by,
             "rows": [
                 {"what": row.what, "zombies": row.zombies, "bytes": row.pages * PAGE, "note": row.note} for row in table

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 PROBES: tuple[Probe, ...] = (memcg.PROBE, units.PROBE, containers.PROBE, unit_turns.PROBE)
 
 # What a daemon runs besides; one look has no use for them.
-WATCHERS: tuple[Watcher, ...] = (unit_turns.WATCHER, group_churn.WATCHER)
+WATCHERS: tuple[Watcher, ...] = (unit_turns.WATCHER, containers.WATCHER, group_churn.WATCHER)
 
 # Each probe ends in milliseconds on a healthy host and bounds itself on a sick one; this is for the one that does not.
 PROBE_DEADLINE = 3.5

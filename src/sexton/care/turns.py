@@ -96,7 +96,10 @@ def tolls(root: Path, turns: Mapping[str, int]) -> dict[str, Toll]:
         count = census(root)
     except HostFault:
         return {}
-    made = {share.maker: share.zombies for share in culprits(root, count.tracked) if share.kind is MakerKind.UNIT}
+    made: dict[str, int] = {}
+    for origin in culprits(root, count.tracked):
+        unit = origin.maker if origin.kind is MakerKind.UNIT else origin.unit
+        made[unit] = made.get(unit, 0) + origin.zombies
     if not made and count.zombies:
         return {}
     return {

@@ -154,6 +154,14 @@ def maker_of(path: str) -> Maker:
     return Maker(MakerKind.GROUP, f"/{parent}/{name_pattern(last)}" if parent else f"/{name_pattern(last)}")
 
 
+def container_of(path: str) -> str:
+    """The id of the innermost container of this path; empty when there is none."""
+    parent, _, last = path.strip("/").rpartition("/")
+    above = _read(parent)
+    meaning, ident = _meaning(last, above.tasks)
+    return ident if meaning is _Part.CONTAINER else above.container
+
+
 def shares(groups: Iterable[Group]) -> tuple[Share, ...]:
     """Each maker's part in these zombies, the largest first."""
     counts: dict[tuple[MakerKind, str], list[int]] = {}

@@ -168,6 +168,18 @@ class UnitSignals:
             async with asyncio.timeout(ANSWER_DEADLINE):
                 return seconds(int(await get_property(self._bus, _UNITS + escaped(timer), _TIMER, "LastTriggerUSec")))
 
+    async def up_since(self, unit: str) -> float:
+        """Since when the unit is active without an automatic restart; 0 when it is not."""
+        path = _UNITS + escaped(unit)
+        with _answered(unit):
+            async with asyncio.timeout(ANSWER_DEADLINE):
+                active = str(await get_property(self._bus, path, UNIT, "ActiveState"))
+                if active not in ("active", "reloading") or int(
+                    await get_property(self._bus, path, SERVICE, "NRestarts")
+                ):
+                    return 0.0
+                return seconds(int(await get_property(self._bus, path, UNIT, "ActiveEnterTimestamp")))
+
     async def file_of(self, unit: str) -> str:
         """The file the unit is defined in."""
         with _answered(unit):

@@ -6,13 +6,15 @@ there is something to find. Flows out: one finding at most.
 
 from __future__ import annotations
 
-from sexton.care.graves import culprits, memcg_count, with_makers
+from sexton.care.graves import Culprits, memcg_count, with_makers
 from sexton.care.probe import CouldNotLook, Looked, NotPresent, Outcome, Probe, Scene
 from sexton.core.finding import Change, judge_zombies
 from sexton.host.cgroup import census
 from sexton.host.errors import Absent, Unreadable
 from sexton.host.offload import in_thread
 from sexton.host.proc import kernel_memory
+
+_culprits = Culprits()
 
 
 async def look(scene: Scene) -> Outcome:
@@ -28,7 +30,10 @@ async def look(scene: Scene) -> Outcome:
         change = Change(count.zombies - scene.before.figures["zombies"], scene.before.seconds)
     finding = judge_zombies(memcg_count(count, memory), change)
     if finding is not None:
-        finding = with_makers(finding, await in_thread("memcg walk", lambda: culprits(scene.root, count.tracked)))
+        named = await in_thread(
+            "memcg walk", lambda: _culprits.of(scene.root, count.tracked, count.zombies, scene.keep)
+        )
+        finding = with_makers(finding, named)
     says = f"{count.tracked:,} memory cgroups tracked, {count.live:,} live, {count.zombies:,} zombies ({count.mode})"
     if change is not None:
         says += f", {change.by:+,} since the last look"
@@ -52,7 +57,8 @@ PROBE = Probe(
     ),
     cost=(
         "the same with any number of zombies; on v1 a few microseconds for each live directory, 2 s at most; "
-        "to name their makers, a few microseconds for each zombie, 0.4 s in the kernel at most"
+        "to name their makers, a few microseconds for each zombie, 0.4 s in the kernel at most, once in ten minutes "
+        "or when their number has changed"
     ),
     look=look,
 )

@@ -13,6 +13,7 @@ from sexton.cli.config import config
 from sexton.cli.doctor import doctor_command
 from sexton.cli.drift import drift_command
 from sexton.cli.findings import explain_command, findings_app, fix_command
+from sexton.cli.gate import gate_command
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.zombies import zombies_command
 
@@ -71,6 +72,7 @@ app.command("fix", rich_help_panel=_ACT)(fix_command)
 app.command("zombies", rich_help_panel=_LOOK)(zombies_command)
 app.command("audit", rich_help_panel=_LOOK)(audit_command)
 app.command("drift", rich_help_panel=_LOOK)(drift_command)
+app.command("gate", rich_help_panel=_LOOK)(gate_command)
 app.add_typer(config, name="config", rich_help_panel=_LOOK)
 
 

@@ -40,6 +40,9 @@ def drift_command(
     engine = docker_host or default_docker_host(Path("/"))
     try:
         was, now = _lock_of(first, shape, engine), _lock_of(second, shape, engine)
+        # A running host compares with an image as the image it was made from.
+        if was.live != now.live:
+            was, now = _lock_of(first, shape, engine, image=True), _lock_of(second, shape, engine, image=True)
     except (BadLock, BadRules) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
@@ -68,6 +71,8 @@ def drift_text(found: tuple[Difference, ...], first: str, second: str, was: Lock
     lines = [f"{len(found)} units differ from {first} to {second}, {others} of them in what becomes of them"]
     if not found:
         lines = [f"{first} and {second} agree on all {len(was.units)} units"]
+    if was.live != now.live:
+        lines.append("one lock is of a running host, the other is not: units and gates that a boot makes differ")
     if was.shape != now.shape:
         lines.append(f"their shapes differ: {was.shape} and {now.shape}; verdicts are not comparable")
     if was.default_target != now.default_target:
@@ -81,7 +86,7 @@ def drift_text(found: tuple[Difference, ...], first: str, second: str, was: Lock
     return "\n".join(lines) + "\n"
 
 
-def _lock_of(source: str, shape: str, engine: str) -> Lock:
+def _lock_of(source: str, shape: str, engine: str, *, image: bool = False) -> Lock:
     from sexton.care.audit.auditing import audit
     from sexton.care.audit.lockfile import is_lock, make_lock, read_lock
     from sexton.care.audit.rulebook import open_rulebook
@@ -91,8 +96,7 @@ def _lock_of(source: str, shape: str, engine: str) -> Lock:
     path = Path(source)
     if path.is_file() and is_lock(path):
         return read_lock(path)
-    live = source == "live"
-    tree = Directory(Path("/")) if live else open_source(source, engine)
+    tree = Directory(Path("/")) if source == "live" else open_source(source, engine)
     # A root directory may be a running host's, such as /proc/PID/root: then its service manager is asked as well.
-    states = live_states(Path(tree.top)) if isinstance(tree, Directory) else {}
-    return make_lock(audit(tree, open_rulebook(shape), live=live or bool(states)), states)
+    states = live_states(Path(tree.top)) if isinstance(tree, Directory) and not image else {}
+    return make_lock(audit(tree, open_rulebook(shape), live=bool(states), runtime=not image), states)

@@ -47,6 +47,7 @@ class LockedUnit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = 1
+    live: bool = False
     shape: str
     default_target: str
     units: Mapping[str, LockedUnit] = {}
@@ -61,6 +62,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     why: tuple[str, ...]
     outcome: bool
     warning: str = ""
+    file: str = ""
 
 
 NOTHING = LockedUnit(outcome=Outcome.NOT_THERE)
@@ -79,7 +81,8 @@ def drift(first: Lock, second: Lock) -> tuple[Difference, ...]:
     for name in sorted({*first.units, *second.units}):
         was, now = first.units.get(name, NOTHING), second.units.get(name, NOTHING)
         why = _why(name, was, now, first, second)
-        other = was.outcome is not now.outcome or _ended(was) != _ended(now)
+        both = bool(was.state and now.state)
+        other = was.outcome is not now.outcome or (both and _ended(was) != _ended(now))
         if why or other:
             found.append(
                 Difference(
@@ -89,6 +92,7 @@ def drift(first: Lock, second: Lock) -> tuple[Difference, ...]:
                     why=why or ("nothing in its files or gates explains it: look at its journal on both",),
                     outcome=other,
                     warning=_warning(name, was, now),
+                    file=now.fragment or was.fragment,
                 )
             )
     return tuple(sorted(found, key=lambda one: (not one.outcome, not one.warning, one.unit)))
@@ -96,8 +100,6 @@ def drift(first: Lock, second: Lock) -> tuple[Difference, ...]:
 
 def _ended(unit: LockedUnit) -> str:
     """A live state as far as it tells good from bad: what is running now and what is done are the same."""
-    if not unit.state:
-        return ""
     return "bad" if unit.state.startswith(("failed", "auto-restart")) else "good"
 
 

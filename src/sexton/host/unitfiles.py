@@ -93,11 +93,13 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class UnitReader:
-    """Reads one tree. ``read()`` is the result."""
+    """Reads one tree. ``read()`` is the result. Without ``runtime`` what a boot or a person put below ``/run`` is
+    passed over, so that a running host compares with the image it was made from."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, *, runtime: bool = True) -> None:
         self._tree = tree
-        self._directories = tuple(dict.fromkeys(real for path in SEARCH_PATH if (real := tree.real(path)) is not None))
+        places = [path for path in SEARCH_PATH if runtime or not path.startswith("/run/")]
+        self._directories = tuple(dict.fromkeys(real for path in places if (real := tree.real(path)) is not None))
         self._places: dict[str, _Place] = {}
         self._drop_in_dirs: dict[str, list[str]] = {}
         self._links: dict[tuple[str, str, str], Link] = {}
@@ -344,6 +346,6 @@ def _drop_in_stems(name: str) -> Iterator[str]:
     yield kind
 
 
-def read_units(tree: Tree) -> Installed:
+def read_units(tree: Tree, *, runtime: bool = True) -> Installed:
     """All units of this root file system."""
-    return UnitReader(tree).read()
+    return UnitReader(tree, runtime=runtime).read()

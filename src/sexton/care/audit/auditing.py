@@ -58,10 +58,11 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return next((unit for unit in self.units if unit.name == self.installed.canonical(name)), None)
 
 
-def audit(tree: Tree, rulebook: Rulebook, *, live: bool = False) -> Audit:
-    """Audit this tree. Raises Unreadable when it cannot be read."""
+def audit(tree: Tree, rulebook: Rulebook, *, live: bool = False, runtime: bool = True) -> Audit:
+    """Audit this tree. Raises Unreadable when it cannot be read. ``live``: it runs, so that all its paths tell.
+    ``runtime=False``: look at a running host as if it were the image it was made from."""
     begun = time.monotonic()
-    installed = read_units(tree)
+    installed = read_units(tree, runtime=runtime)
     facts = FactReader(tree, installed.defaults, live=live)
     found = []
     for reached in _audited(installed):

@@ -35,6 +35,7 @@ def make_lock(seen: Audit, states: Mapping[str, str] | None = None) -> Lock:
     for name in audited:
         _outcome(name, audited, seen, outcomes, states, frozenset())
     return Lock(
+        live=bool(states),
         shape=seen.shape,
         default_target=seen.installed.default_target,
         units={name: _locked(unit, outcomes[name], seen, states.get(name, "")) for name, unit in audited.items()},
@@ -107,6 +108,7 @@ def lock_text(lock: Lock) -> str:
     lines = [
         _HEAD,
         f"schema = {lock.schema}",
+        f"live = {'true' if lock.live else 'false'}",
         f"shape = {_toml(lock.shape)}",
         f"default_target = {_toml(lock.default_target)}",
     ]

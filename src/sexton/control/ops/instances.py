@@ -220,16 +220,26 @@ async def describe(
     return ecs.DescribeContainerInstancesResponse(container_instances=tuple(found), failures=tuple(failures))
 
 
+def _query(filter_text: str | None) -> Query | None:
+    """A filter in the cluster query language, or the API's error for one that cannot be read."""
+    if not filter_text:
+        return None
+    try:
+        return query.read(filter_text)
+    except QueryError as error:
+        raise invalid(f"Invalid filter: {error}") from None
+
+
 async def listing(
     context: Context, call: Call, request: ecs.ListContainerInstancesRequest
 ) -> ecs.ListContainerInstancesResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
-    if request.filter:
-        raise invalid("Filter expressions are not supported by this control plane yet; leave the filter out.")
+    asked = _query(request.filter)
     rows = {
         names.last_part(one.value.arn): one.value.arn
         for one in context.records.instances.group(f"{call.region}/{cluster}")
-        if request.status is None or one.value.instance.status == request.status
+        if (request.status is None or one.value.instance.status == request.status)
+        and (asked is None or asked.matches(context.scheduler.host(one)))
     }
     chosen, token = page(sorted(rows), request.next_token, request.max_results)
     return ecs.ListContainerInstancesResponse(

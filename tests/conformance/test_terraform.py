@@ -1,0 +1,117 @@
+"""Terraform's AWS provider, unmodified, against a real node on a real container engine: apply, change, plan, destroy.
+
+The provider comes from wherever ``terraform init`` finds it; without a network, from a directory of plugins that
+``SEXTON_TF_PLUGINS`` names or that is in one of the usual places.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import PrivateEngine
+from node import Node, until
+
+CONFIGURATION = Path(__file__).parent.parent / "data" / "terraform"
+PLUGINS = ("/opt/tf-plugins", "/usr/local/share/terraform/plugins", "/usr/share/terraform/plugins")
+SECONDS = 180.0
+"""Of one command: the provider alone needs ten, and it asks every ten seconds."""
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(shutil.which("terraform") is None, reason="there is no terraform on this machine"),
+]
+
+
+class Terraform:
+    """The configuration in a directory of its own, and the command."""
+
+    def __init__(self, root: Path, node: Node, image: str) -> None:
+        self._root = root
+        shutil.copytree(CONFIGURATION, root)
+        self._environment = node.credentials() | {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root),
+            "CHECKPOINT_DISABLE": "1",
+            "TF_IN_AUTOMATION": "1",
+            "TF_VAR_endpoint": node.endpoint,
+            "TF_VAR_image": image,
+        }
+        plugins = [one for one in (os.environ.get("SEXTON_TF_PLUGINS"), *PLUGINS) if one and Path(one).is_dir()]
+        config = os.environ.get("TF_CLI_CONFIG_FILE", "")
+        if Path(config).is_file():
+            self._environment["TF_CLI_CONFIG_FILE"] = config
+            plugins = []
+        self.run("init", *(f"-plugin-dir={one}" for one in plugins[:1]))
+
+    def run(self, *words: str, good: tuple[int, ...] = (0,), **variables: object) -> str:
+        """What the command printed; it must end with one of the good codes."""
+        given = {f"TF_VAR_{name}": str(value) for name, value in variables.items()}
+        done = subprocess.run(
+            ["terraform", words[0], "-no-color", "-input=false", *words[1:]],
+            cwd=self._root,
+            env=self._environment | given,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode in good, f"terraform {' '.join(words)}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def resources(self) -> list[str]:
+        state = json.loads((self._root / "terraform.tfstate").read_text())
+        return [f"{one['type']}.{one['name']}" for one in state["resources"] if one["mode"] == "managed"]
+
+
+@pytest.fixture(scope="module")
+def node(engine_session: PrivateEngine, busybox_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    quick = {"SEXTON_SERVICE_SETTLE": "0.2s"}
+    with Node(tmp_path_factory.mktemp("terraform"), engine_session.url, environment=quick) as running:
+        yield running
+
+
+def test_apply_change_plan_destroy(node: Node, busybox_image: str, tmp_path: Path) -> None:
+    terraform = Terraform(tmp_path / "configuration", node, busybox_image)
+    ecs = node.ecs()
+
+    first = {"copies": 2, "message": "one", "team": "a", "insights": "enabled", "share": 100}
+    terraform.run("apply", "-auto-approve", **first)
+    assert running(ecs, "tf-web") == 2
+    assert running(ecs, "tf-each") == 1
+
+    # Another definition, another count, other tags and settings: a roll, a scaling, and updates in place.
+    second = {"copies": 3, "message": "two", "team": "b", "insights": "disabled", "share": 50}
+    terraform.run("apply", "-auto-approve", **second)
+    service = ecs.describe_services(services=["tf-web"], include=["TAGS"])["services"][0]
+    assert (service["runningCount"], len(service["deployments"])) == (3, 1)
+    assert {"key": "team", "value": "b"} in service["tags"]
+    definition = ecs.describe_task_definition(taskDefinition=service["taskDefinition"])["taskDefinition"]
+    assert definition["containerDefinitions"][0]["environment"] == [{"name": "MESSAGE", "value": "two"}]
+    task = ecs.list_tasks(serviceName="tf-web")["taskArns"][0]
+    tags = {one["key"]: one["value"] for one in ecs.list_tags_for_resource(resourceArn=task)["tags"]}
+    assert tags.items() >= {"team": "b", "aws:ecs:serviceName": "tf-web"}.items()
+
+    # 2 would mean that something is to be changed.
+    assert "No changes." in terraform.run("plan", "-detailed-exitcode", **second)
+
+    terraform.run("destroy", "-auto-approve", **second)
+    assert terraform.resources() == []
+    assert ecs.list_services()["serviceArns"] == []
+    assert [one.rpartition("/")[2] for one in ecs.list_clusters()["clusterArns"]] == ["default"]
+    assert ecs.list_task_definitions()["taskDefinitionArns"] == []
+    named = ecs.describe_capacity_providers()["capacityProviders"]
+    assert {one["name"] for one in named if one["status"] == "ACTIVE"} == {"FARGATE", "FARGATE_SPOT"}
+    until(lambda: not ecs.list_tasks()["taskArns"], "no task is left")
+
+
+def running(ecs: Any, name: str) -> int:
+    return int(ecs.describe_services(services=[name])["services"][0]["runningCount"])

@@ -145,6 +145,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     demand: Resources = NOTHING
     account: str = ""
     protected_until: float = 0.0  # scale-in and deployments leave the task alone until then
+    healthy_at: float = 0.0  # when its checks first found it healthy
     service: str = ""  # the name of the service that started it
     accounted: bool = False  # its service has taken its end into account
 

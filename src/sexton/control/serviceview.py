@@ -126,8 +126,22 @@ def _seen(context: Context, record: TaskRecord, asked: Terms, hosts: Collection[
     arn = record.task.container_instance_arn or ""
     instance = context.records.instances.get(record.region, record.cluster, names.last_part(arn))
     leaving = instance is None or instance.value.instance.status != "ACTIVE" or (asked.daemon and arn not in hosts)
-    # Agents do not report the health of containers to this control plane, so a task proves itself by running.
-    return seen(record.task, checked=False, leaving=leaving, protected_until=record.protected_until)
+    return seen(
+        record.task,
+        checked=_checked(context, record),
+        healthy_at=record.healthy_at,
+        leaving=leaving,
+        protected_until=record.protected_until,
+    )
+
+
+def _checked(context: Context, record: TaskRecord) -> bool:
+    """Whether a health check says how the task is; without one it proves itself by running."""
+    if not any(one.health_status for one in record.task.containers or ()):
+        return False
+    definition = context.records.definition_of(record)
+    containers = definition.definition.container_definitions if definition else None
+    return any(one.health_check is not None and one.essential is not False for one in containers or ())
 
 
 def _daemon_hosts(context: Context, record: ServiceRecord, needs: Wanted) -> tuple[DaemonHost, ...]:

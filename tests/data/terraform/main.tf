@@ -64,8 +64,12 @@ resource "aws_ecs_cluster_capacity_providers" "blue" {
   }
 }
 
-resource "aws_ecs_tag" "blue" {
-  resource_arn = aws_ecs_cluster.blue.arn
+data "aws_ecs_cluster" "default" {
+  cluster_name = "default"
+}
+
+resource "aws_ecs_tag" "default" {
+  resource_arn = data.aws_ecs_cluster.default.arn
   key          = "aside"
   value        = var.team
 }
@@ -175,10 +179,6 @@ resource "aws_ecs_task_set" "outside" {
     unit  = "PERCENT"
     value = var.share
   }
-}
-
-data "aws_ecs_cluster" "blue" {
-  cluster_name = aws_ecs_cluster.blue.name
 }
 
 data "aws_ecs_task_definition" "web" {

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from sexton.control.context import Call
+from sexton.control.ops import agentcalls
 from sexton.wire.errors import ClusterContainsServicesException
 from unit.control.serviceworld import SETTLED, Services
-from unit.control.world import Gate, open_world, world_over
+from unit.control.world import REGION, Gate, open_world, world_over
 
 
 @pytest.fixture
@@ -274,3 +276,40 @@ async def test_a_daemon_service_exchanges_its_tasks_even_where_two_do_not_fit(wo
     await services.settle()
 
     assert [one["taskDefinitionArn"] for one in running(await services.tasks())] == [second]
+
+
+async def test_a_task_with_a_health_check_counts_only_once_it_is_healthy(services, world):
+    check = {"healthCheck": {"command": ["CMD", "true"]}}
+    await world.define("checked", container=check)
+    host = (await world.do("ListContainerInstances"))["containerInstanceArns"][0]
+    known = await world.instance(host)
+    able = [
+        {"name": "ecs.capability.container-health-check"},
+        {"name": "com.amazonaws.ecs.capability.docker-remote-api.1.24"},
+    ]
+    await world.do(
+        "RegisterContainerInstance",
+        containerInstanceArn=host,
+        attributes=able,
+        totalResources=known["registeredResources"],
+    )
+    await services.create("checked", 1, taskDefinition="checked")
+    await services.settle()
+    (task,) = await services.tasks("checked")
+    assert (task["lastStatus"], task["healthStatus"]) == ("RUNNING", "UNKNOWN")
+    assert (await services.service("checked"))["deployments"][0]["rolloutState"] == "IN_PROGRESS"
+
+    async def says(arn: str, word: str) -> None:
+        call = Call(REGION, "", world.now)
+        await agentcalls.keep_health(world.context, call, "default", host, arn, {"main": word})
+        await services.settle()
+
+    await says(task["taskArn"], "HEALTHY")
+    assert (await services.service("checked"))["deployments"][0]["rolloutState"] == "COMPLETED"
+    assert (await world.task(task["taskArn"]))["healthStatus"] == "HEALTHY"
+
+    await says(task["taskArn"], "UNHEALTHY")
+    (other,) = {one["taskArn"] for one in await services.tasks("checked")} - {task["taskArn"]}
+    await says(other, "HEALTHY")
+    assert [one["taskArn"] for one in await services.tasks("checked")] == [other]
+    assert any("failed container health checks" in line for line in await services.said("checked"))

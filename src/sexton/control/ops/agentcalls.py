@@ -76,13 +76,11 @@ async def keep_health(
 
 async def _apply(context: Context, call: Call, request: ecs.SubmitTaskStateChangeRequest) -> None:
     cluster = active_cluster(context, call, request.cluster).value.name
-    await _change(
-        context,
-        call,
-        cluster,
-        request.task,
-        lambda record: lifecycle.report(record.task, request, _essential(context, call, record), call.now),
-    )
+
+    def change(record: TaskRecord) -> ecs.Task:
+        return lifecycle.report(record.task, request, _essential(context, call, record), call.now)
+
+    await _change(context, call, cluster, request.task, change)
 
 
 async def _change(
@@ -98,6 +96,8 @@ async def _change(
         if task == entry.value.task:
             return
         record = msgspec.structs.replace(entry.value, task=task)
+        if task.health_status == "HEALTHY" and not record.healthy_at:
+            record = msgspec.structs.replace(record, healthy_at=call.now)
         where = (record.region, record.cluster, record.id)
         result = await records.commit(
             [records.unchanged(records.tasks, entry, *where)], [records.put(records.tasks, record, *where)]

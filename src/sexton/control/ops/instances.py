@@ -26,8 +26,9 @@ from sexton.control.context import (
     same_cluster,
 )
 from sexton.control.records import Entry, InstanceRecord, TaskRecord
-from sexton.core import capacity, lifecycle, names, resources, tagging
+from sexton.core import capacity, lifecycle, names, query, resources, tagging
 from sexton.core.lifecycle import StopCode
+from sexton.core.query import Query, QueryError
 from sexton.wire import ecs
 from sexton.wire.errors import UNREADABLE
 

@@ -163,3 +163,20 @@ async def test_an_identity_document_of_any_kind_is_taken(world, document):
     answer = await world.do("RegisterContainerInstance", instanceIdentityDocument=document)
 
     assert answer["containerInstance"]["ec2InstanceId"] == ("i-1" if "i-1" in document else "")
+
+
+async def test_a_filter_is_an_expression_of_the_query_language(world):
+    await world.define()
+    one = await world.join()
+    await world.do("PutAttributes", attributes=[{"name": "rack", "value": "7", "targetId": one}])
+    other = await world.join()
+    await world.do("StartTask", taskDefinition="web", containerInstances=[other], group="jobs")
+
+    async def listed(expression: str) -> list[str]:
+        return (await world.do("ListContainerInstances", filter=expression))["containerInstanceArns"]
+
+    assert await listed("attribute:rack == 7") == [one]
+    assert await listed("not(attribute:rack exists)") == [other]
+    assert await listed("task:group == jobs and runningTasksCount == 0") == [other]
+    with pytest.raises(InvalidParameterException, match="Invalid filter"):
+        await world.do("ListContainerInstances", filter="attribute:")

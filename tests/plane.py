@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from sexton.cloud.credentials import Credentials
 from sexton.control.app import ControlPlane, Options
@@ -25,8 +26,8 @@ class Plane:
 
 
 @asynccontextmanager
-async def open_plane(directory: Path, limits: Limits = LIMITS) -> AsyncIterator[Plane]:
-    control = ControlPlane(Options("127.0.0.1", 0, directory, ACCOUNT, REGION, limits=limits))
+async def open_plane(directory: Path, limits: Limits = LIMITS, **options: Any) -> AsyncIterator[Plane]:
+    control = ControlPlane(Options("127.0.0.1", 0, directory, ACCOUNT, REGION, limits=limits, **options))
     await control.start()
     try:
         yield Plane(control)

@@ -311,6 +311,7 @@ class _Roles:
                 store=chosen.store,
                 advertise=chosen.advertise,
                 tls=TlsFiles(Path(chosen.tls_cert), Path(chosen.tls_key)) if chosen.tls_cert else None,
+                events_kept=chosen.events_kept,
                 pace=pace,
             )
             control = ControlPlane(options, self._failed)

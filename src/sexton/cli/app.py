@@ -12,8 +12,10 @@ from sexton.cli.audit import audit_command
 from sexton.cli.config import config
 from sexton.cli.doctor import doctor_command
 from sexton.cli.drift import drift_command
+from sexton.cli.events import events
 from sexton.cli.findings import explain_command, findings_app, fix_command
 from sexton.cli.gate import gate_command
+from sexton.cli.keys import keys_app
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.zombies import zombies_command
 
@@ -65,6 +67,7 @@ for _role, _text in daemon.ROLES.items():
 app.command("ps", rich_help_panel=_LOOK)(ps)
 app.command("why", rich_help_panel=_LOOK)(why)
 app.command("logs", rich_help_panel=_LOOK)(logs)
+app.command("events", rich_help_panel=_LOOK)(events)
 app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
 app.add_typer(findings_app, name="findings", rich_help_panel=_LOOK)
 app.command("explain", rich_help_panel=_LOOK)(explain_command)
@@ -74,6 +77,8 @@ app.command("audit", rich_help_panel=_LOOK)(audit_command)
 app.command("drift", rich_help_panel=_LOOK)(drift_command)
 app.command("gate", rich_help_panel=_LOOK)(gate_command)
 app.add_typer(config, name="config", rich_help_panel=_LOOK)
+
+app.add_typer(keys_app, name="keys", rich_help_panel=_RUN)
 
 
 def run() -> int:

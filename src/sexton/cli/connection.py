@@ -57,16 +57,21 @@ def http_session(timeout: aiohttp.ClientTimeout = aiohttp.ClientTimeout()) -> ai
         raise fail(f"{error}; correct AWS_CA_BUNDLE") from None
 
 
-@asynccontextmanager
-async def api() -> AsyncIterator[EcsClient]:
-    """A client of the API that the environment names, or of the one on this machine."""
+def keyring() -> Keyring:
+    """Whose keys are used: those of the environment, of the control plane on this machine, or of a profile."""
     environment = os.environ
-    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
     providers: list[Provider] = [Environment(environment), KeysFile(data_dir() / "keys.json")]
     if "AWS_PROFILE" in environment:
         providers.append(SharedFile.from_environment(environment))
+    return Keyring(providers)
+
+
+@asynccontextmanager
+async def api() -> AsyncIterator[EcsClient]:
+    """A client of the API that the environment names, or of the one on this machine."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
     async with http_session() as session:
-        yield EcsClient(endpoint(), region, Keyring(providers), session)
+        yield EcsClient(endpoint(), region, keyring(), session)
 
 
 def call(work: Callable[[EcsClient], Awaitable[T]]) -> T:

@@ -23,7 +23,8 @@ from sexton.cloud.sigv4_verify import Verifier
 from sexton.control import presence, retention
 from sexton.control.context import Call, Context, over
 from sexton.control.dispatch import Dispatcher
-from sexton.control.frontdoor import FrontDoor, malformed, refuse
+from sexton.control.eventlog import KEPT
+from sexton.control.frontdoor import FrontDoor, Upgrade, malformed, refuse
 from sexton.control.gates import Gates
 from sexton.control.keys import Key
 from sexton.control.keystore import Keystore
@@ -31,6 +32,10 @@ from sexton.control.leader import LEASE_SECONDS, Leadership
 from sexton.control.link.acs import AcsLink
 from sexton.control.link.tcs import TcsLink
 from sexton.control.ops import clusters
+from sexton.control.own.door import OwnDoor
+from sexton.control.own.events import EventsPath
+from sexton.control.own.export import ExportPath
+from sexton.control.own.keys import KeysPath
 from sexton.control.presence import Replica, Undertaker, replica_name
 from sexton.control.records import Records
 from sexton.control.services import Reconciler
@@ -73,6 +78,7 @@ class Options(NamedTuple):
     store: str = ""  # a store's URL; empty means SQLite in the data directory
     advertise: str = ""  # URL at which agents and other replicas reach this one; empty means the address it listens on
     tls: TlsFiles | None = None
+    events_kept: int = KEPT  # how many events the stream keeps
     lease: float = LEASE_SECONDS  # how long a replica that died is waited for, where several share a store
     limits: Limits = LIMITS
     pace: Pace = ECS  # of the service scheduler
@@ -91,6 +97,7 @@ class ControlPlane:
         self._door: FrontDoor | None = None
         self._leadership: Leadership | None = None
         self._certificate: Certificate | None = None
+        self._streams: EventsPath | None = None
         self.port = 0
 
     @property
@@ -145,7 +152,7 @@ class ControlPlane:
         options = self._options
         records = Records(store)
         shared = isinstance(store, Distant)
-        indexed = over(records, options.account)
+        indexed = over(records, options.account, options.events_kept)
         await records.start(self._nursery)
         self._keys = Keystore(records, options.data_dir / KEYS_FILE)
         await self._keys.open(self._nursery)
@@ -175,9 +182,21 @@ class ControlPlane:
             Dispatcher(context, verifier),
             {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve},
             options.limits.body,
+            self._own_paths(store, context, verifier),
             context.trouble,
         )
         log.info("control plane ready", extra={"endpoint": self.endpoint, "revision": records.revision})
+
+    def _own_paths(self, store: Store, context: Context, verifier: Verifier) -> Upgrade:
+        assert self._keys is not None
+        assert context.events is not None
+        self._streams = EventsPath(context, context.events)
+        handlers = {
+            "keys": KeysPath(context, self._keys).serve,
+            "events": self._streams.serve,
+            "export": ExportPath(context, store).serve,
+        }
+        return OwnDoor(verifier, handlers, self._options.limits.body).serve
 
     def _start_loops(self, store: Store, context: Context) -> None:
         """What runs by itself: of several replicas, in the one that leads alone."""
@@ -186,6 +205,8 @@ class ControlPlane:
         reconciler = Reconciler(context, self._fence, self._options.pace)
         self._nursery.start("retention", retention.run(context, self._fence))
         self._nursery.start("services", reconciler.run())
+        assert context.events is not None
+        self._nursery.start("events", context.events.run(self._fence))
         if self._leadership is None:
             return
         undertaker = Undertaker(context, self._fence)
@@ -215,6 +236,8 @@ class ControlPlane:
         """Go down in reverse order; safe after a start that failed half-way."""
         if self._listener is not None:
             self._listener.stop_accepting()
+        if self._streams is not None:
+            await self._streams.close()
         if self._links is not None:
             await asyncio.gather(*(link.close() for link in self._links))
         if self._listener is not None:

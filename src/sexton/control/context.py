@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sexton.control.eventlog import KEPT, EventLog
 from sexton.control.gates import Gates
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
@@ -56,6 +57,7 @@ class Context(NamedTuple):
     endpoint: str  # where agents reach this control plane
     replica: str = ""  # its name among those over one store; it has none where it is alone
     gates: Gates | None = None
+    events: EventLog | None = None
     trouble: Callable[[], str] = str  # what keeps the store from taking writes; empty while nothing does
     new_id: Callable[[], str] = lambda: secrets.token_hex(16)
     clock: Callable[[], float] = time.time
@@ -68,7 +70,7 @@ class Context(NamedTuple):
         return self.gates.at(f"{region}/{cluster}") if self.gates is not None else nullcontext()
 
 
-def over(records: Records, account: str) -> Context:
+def over(records: Records, account: str, events_kept: int = KEPT) -> Context:
     """The context of these records; made before they are loaded, so that every index sees all of it. The endpoint
     is told later, when it is known."""
     usage = Usage(records.tasks)
@@ -80,6 +82,7 @@ def over(records: Records, account: str) -> Context:
         service_tasks=ServiceTasks(records.tasks),
         account=account,
         endpoint="",
+        events=EventLog(records, usage, events_kept),
     )
 
 

@@ -152,12 +152,12 @@ class Dispatcher:
             request = decoder.decode(body or b"{}")
         except UNREADABLE as error:
             raise SerializationException(f"cannot read the body as a request of {name}: {error}") from None
+        call = Call(who.region, who.access_key, now)
+        authority.check(self._context, call, name, request)
         operation = OPERATIONS.get(name)
         if operation is None:
             raise UnsupportedFeatureException(f"The operation {name} is not served by this control plane yet.")
         check(name, request)
-        call = Call(who.region, who.access_key, now)
-        authority.check(self._context, call, name, request)
         return await self._operate(name, operation, call, request)
 
     async def _operate(self, name: str, operation: Operation, call: Call, request: msgspec.Struct) -> msgspec.Struct:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sexton import __version__
 from sexton.control.dispatch import Dispatcher
+from sexton.control.own.door import PREFIX
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.wire.errors import (
     EcsError,
@@ -33,21 +34,25 @@ Upgrade = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class FrontDoor:
-    """Routes requests; ``upgrades`` serves websockets by path."""
+    """Routes requests; ``upgrades`` serves websockets by path, ``own`` what is no part of the ECS API."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         upgrades: dict[str, Upgrade],
         body_seconds: float,
+        own: Upgrade,
         trouble: Callable[[], str] = str,
     ) -> None:
         self._dispatcher = dispatcher
         self._upgrades = upgrades
         self._body_seconds = body_seconds
+        self._own = own
         self._trouble = trouble
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path.startswith(PREFIX):
+            return await self._own(request)
         if request.method == "POST":
             return await self._api(request)
         if request.method == "GET":

@@ -171,9 +171,7 @@ class Keystore:
                 raise invalid(f"The key {access_key_id} {state}, so there is nothing to rotate.")
             now = self._clock()
             new = msgspec.structs.replace(_made(old.role, old.name, old.instance, by, now), own=old.own)
-            ending = msgspec.structs.replace(
-                old, ends_at=max(now + grace, now + 0.001), successor=new.access_key_id, own=False
-            )
+            ending = msgspec.structs.replace(old, ends_at=now + grace, successor=new.access_key_id, own=False)
             compares = [records.unchanged(records.keys, entry, access_key_id)]
             writes = [
                 records.put(records.keys, ending, access_key_id),

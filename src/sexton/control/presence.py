@@ -27,9 +27,9 @@ import msgspec
 
 from sexton import __version__
 from sexton.control.context import CONFLICT_TRIES, Call, Context, busy
+from sexton.control.fence import Fence
 from sexton.control.leader import LEASE_SECONDS, RENEWALS, since_boot
 from sexton.control.records import Entry, InstanceRecord, Records, ReplicaRecord
-from sexton.control.services import Fence
 from sexton.core import names
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Compare, Store, StoreError

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -216,6 +216,8 @@ class Entry(Generic[T]):
         self.encoded: msgspec.Raw | None = None
 
 
+Companion = Callable[[Sequence[Write]], Sequence[Write]]
+
 Listener = Callable[[str, Entry[T] | None, Entry[T] | None], None]
 
 
@@ -357,6 +359,23 @@ class Records:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._catching: asyncio.Lock = asyncio.Lock()
         self._caught = 0
+        self._companions: list[Companion] = []
+        self._followers: dict[str, Callable[[Change], None]] = {}
+
+    def carry(self, companion: Companion, followers: Mapping[str, Callable[[Change], None]]) -> None:
+        """Have ``companion(writes)`` say what is to be written with any writes, and the ``followers`` by prefix (or
+        whole key) told of changes that belong to no table; call it before anything is loaded."""
+        self._companions.append(companion)
+        self._followers.update(followers)
+
+    def written(self, write: Put) -> msgspec.Struct | None:
+        """The value of a write that ``put`` made and that is about to be committed."""
+        return self._written.get(write.value)
+
+    async def raw(self, key: str) -> bytes | None:
+        """What the store holds under a whole key."""
+        found = await self._store.get(key)
+        return found.value if found else None
 
     async def start(self, nursery: Nursery) -> None:
         """Read everything, then follow the store."""
@@ -383,6 +402,7 @@ class Records:
             for key, _ in table.items()
             if table.prefix + key not in present
         ]
+        # Of what is in no table, a removal in the gap is not told: whoever follows it finds out when it reads.
         here = [Change(one.key, one.value, one.mod_revision) for one in page.items if one.mod_revision > self.revision]
         self._take((*gone, *here), page.revision)
         # What was written in the gap and changed again meanwhile never passes by here.
@@ -391,8 +411,12 @@ class Records:
     def _take(self, batch: Sequence[Change], revision: int) -> None:
         told = []
         for change in batch:
-            table = self._tables.get(change.key[: change.key.find("/") + 1])
+            prefix = change.key[: change.key.find("/") + 1]
+            table = self._tables.get(prefix)
             if table is None:
+                follower = self._followers.get(prefix) or self._followers.get(change.key)
+                if follower is not None:
+                    follower(change)
                 continue
             self.changes += 1
             written = self._written.pop(change.value, None) if change.value is not None else None
@@ -430,6 +454,9 @@ class Records:
 
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> TxnResult:
         """Make the writes durable if the conditions hold; returns when this process's reads show them."""
+        companions = [more for companion in self._companions for more in companion(writes)]
+        if companions:
+            writes = [*writes, *companions]
         try:
             result = await self._store.txn(compares, writes)
         except BaseException:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from sexton.control import keystore, serviceretention, tokens
 from sexton.control.context import Context
+from sexton.control.fence import Fence, alone
 from sexton.control.ops import instances, taskdef_removal
-from sexton.control.services import Fence, alone
 from sexton.store.contract import Compare, StoreError, Write
 
 log = logging.getLogger(__name__)

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from sexton.control import servicestart, serviceview, tasksetview
 from sexton.control.agenda import Agenda
 from sexton.control.context import Context
+from sexton.control.fence import Fence, alone
 from sexton.control.records import Entry, InstanceRecord, ServiceRecord, TaskRecord
 from sexton.control.serviceevents import with_events
 from sexton.control.servicetasks import service_key
@@ -36,18 +37,10 @@ from sexton.wire import ecs
 
 log = logging.getLogger(__name__)
 
-# Conditions of every write; None while another control plane is the one that schedules.
-Fence = Callable[[], Sequence[Compare] | None]
-
 # Tasks told to stop in one transaction: a store bounds how large one may be.
 MOST_STOPPED = 25
 # Until a service whose reconciling failed is looked at again: the store needs a moment, and the log room for others.
 RETRY_SECONDS = 5.0
-
-
-def alone() -> Sequence[Compare]:
-    """The fence of a control plane that shares its store with no other."""
-    return ()
 
 
 class Reconciler:

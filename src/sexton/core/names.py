@@ -205,6 +205,12 @@ def region_of(arn: str) -> str:
     return parts[3] if len(parts) == 5 and parts[0] == "arn" else ""
 
 
+def account_of(arn: str) -> str:
+    """The account of an ARN; empty when it is none."""
+    parts = arn.split(":", 5)
+    return parts[4] if len(parts) == 6 and parts[0] == "arn" else ""
+
+
 def last_part(arn: str) -> str:
     """The id at the end of an ARN."""
     return arn.rsplit("/", 1)[-1]

@@ -39,6 +39,12 @@ ROWS: tuple[Setting, ...] = (
         "data directory",
     ),
     Setting(
+        "SEXTON_EVENTS_KEPT",
+        "events_kept",
+        partial(values.integer, lowest=1, highest=10_000_000),
+        "events that the stream of state changes keeps; the oldest go",
+    ),
+    Setting(
         "SEXTON_ADVERTISE",
         "advertise",
         _url,

@@ -115,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     introspection: tuple[str, int] = ("127.0.0.1", 51678)
     account: str = "000000000000"
     store: str = ""
+    events_kept: int = 10_000
     advertise: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -1,0 +1,1 @@
+"""What Sexton serves beside the ECS API, at the same port: keys, events, exports."""

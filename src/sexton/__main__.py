@@ -10,7 +10,7 @@ def main() -> int:
     if len(sys.argv) > 1:
         from sexton import daemon
 
-        if sys.argv[1] in daemon.ROLES:
+        if sys.argv[1] in daemon.ROLES and sys.argv[2:3] not in (["export"], ["import"]):
             return daemon.main(sys.argv[1], sys.argv[2:])
     from sexton.cli.app import run
 

@@ -266,6 +266,7 @@ def _code_of(error: BaseException) -> int:
     from sexton.agent.standdown import EXIT_CODE, StandDown
     from sexton.control.app import CannotListen
     from sexton.control.keys import KeysError
+    from sexton.control.presence import BeingLoaded
     from sexton.kit.certificate import CertificateError
     from sexton.store.contract import StoreError
 
@@ -273,7 +274,7 @@ def _code_of(error: BaseException) -> int:
         case StandDown():
             logger.error("standing down", extra={"cause": error.cause, "cure": error.cure, "code": EXIT_CODE})
             return EXIT_CODE
-        case CannotListen() | CertificateError() | KeysError() | StoreError():
+        case BeingLoaded() | CannotListen() | CertificateError() | KeysError() | StoreError():
             logger.error("cannot start", extra={"reason": str(error)})
             return EXIT_FAILED
         case OSError(filename=name, strerror=str(reason)) if name is not None:

@@ -9,6 +9,7 @@ import typer
 
 from sexton import __version__, daemon
 from sexton.cli.audit import audit_command
+from sexton.cli.backup import backup_app
 from sexton.cli.config import config
 from sexton.cli.doctor import doctor_command
 from sexton.cli.drift import drift_command
@@ -50,6 +51,8 @@ def _long_running(role: str, text: str) -> None:
     """List a role; running it replaces this process, so that nothing of the command line stays in memory."""
 
     def start(context: typer.Context) -> None:
+        if role == "control" and context.args[:1] in (["export"], ["import"]):
+            backup_app(args=context.args, prog_name="sexton control")
         os.execv(sys.executable, [sys.executable, "-m", "sexton", role, *context.args])  # noqa: S606 - ourselves
 
     app.command(

@@ -33,6 +33,7 @@ from sexton.control.records import Entry, InstanceRecord, Records, ReplicaRecord
 from sexton.core import names
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Compare, Store, StoreError
+from sexton.store.transfer import MARK
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,10 @@ LOOK_AGAIN_SECONDS = 5.0
 
 RESIGN_SECONDS = 2.0
 """How long leaving may hold up a shutdown; unsaid, the lease says it later."""
+
+
+class BeingLoaded(Exception):  # noqa: N818 - the message is for a person
+    """The store is being replaced beneath this control plane."""
 
 
 def replica_name() -> str:
@@ -206,7 +211,12 @@ class Replica:
         await self._give_back()
         self._lease = await self._store.grant(self._ttl, time.time())
         put = self._records.put(self._records.replicas, self._record, self._record.name)
-        await self._records.commit([], [put._replace(lease=self._lease)])
+        # Whoever loads a store lays down this mark and then looks for replicas: one of the two sees the other.
+        result = await self._records.commit([Compare(MARK, 0)], [put._replace(lease=self._lease)])
+        if not result.succeeded:
+            raise BeingLoaded(
+                "cannot go on: this control plane's store is being loaded; start it again when that is done"
+            )
         log.info("control plane announced", extra={"replica": self._record.name, "endpoint": self._record.endpoint})
         self._announced()
 

@@ -34,6 +34,10 @@ class Damaged(StoreError):  # noqa: N818 - a condition of the file, not of the c
     """What is there is not, or no longer, a store; nothing of it can be read."""
 
 
+class InUse(StoreError):  # noqa: N818 - a condition that may pass
+    """Another process has this store for itself."""
+
+
 class Compacted(StoreError):  # noqa: N818 - a condition the watcher handles, not a failure
     """The history before the asked revision is gone: read everything again, then watch from there."""
 

@@ -17,7 +17,7 @@ killed leaves the mark, and ``check_whole`` refuses to work on such a store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -83,8 +83,17 @@ async def export(store: Store) -> AsyncIterator[bytes]:
     yield msgspec.json.encode(Trailer(len(kept), digest.hexdigest())) + b"\n"
 
 
-async def load(store: Store, lines: AsyncIterable[bytes], *, replace: bool = False) -> Loaded:
+async def load(
+    store: Store,
+    lines: AsyncIterable[bytes],
+    *,
+    replace: bool = False,
+    nobody_works: Callable[[], Awaitable[None]] | None = None,
+) -> Loaded:
     """Make the store hold what the lines say, and nothing else.
+
+    ``nobody_works`` raises TransferError when somebody works on the store. It is asked once the mark is there, which
+    keeps everybody else from beginning to: so none can slip in between.
 
     Refuses a store that is not empty, unless told to replace what is there. Raises TransferError before anything
     is written when the lines are not a whole export; StoreError when the store fails, with everything taken back
@@ -98,6 +107,12 @@ async def load(store: Store, lines: AsyncIterable[bytes], *, replace: bool = Fal
     if not mark.succeeded:
         raise TransferError("cannot load into this store: another load is going on; wait for it to end")
     condition = Compare(MARK, mark.revision)
+    try:
+        if nobody_works is not None:
+            await nobody_works()
+    except BaseException:
+        await _write(store, condition, [Delete(MARK)])
+        raise
     gone: list[Write] = [Delete(item.key) for item in before if item.key != MARK]
     try:
         for batch in _batches(gone):

@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from sexton.store.contract import Damaged, Durability, KeyValue, StoreError
+from sexton.store.contract import Damaged, Durability, InUse, KeyValue, StoreError
 from sexton.store.image import Commit, Image, Lease
 from sexton.store.sqlite import schema
 
@@ -148,7 +148,7 @@ def _claim(path: Path) -> int:
     except BlockingIOError:
         holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
         os.close(lock)
-        raise StoreError(
+        raise InUse(
             f"cannot open {path}: process {holder} is using it; stop that process or give this one another path"
         ) from None
     except OSError:

@@ -23,6 +23,7 @@ from sexton.agent import register
 from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
+from sexton.agent.gc import Cleanup
 from sexton.agent.imagebook import ImageBook
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
@@ -161,6 +162,7 @@ class Agent:
         telemetry = Telemetry(
             self._http, client, credentials, context, settings.region, info, self._engine, stats, health
         )
+        self._links.start("clean-up", Cleanup(context, self._engine, info.root_dir).run())
         self._links.start("acs", self._until_stood_down(session))
         self._links.start("tcs", telemetry.run())
         if settings.introspection[1]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -96,6 +96,7 @@ class Pulls:
         self._digests: Together[tuple[str, str], str] = Together(nursery)
         self._states: dict[tuple[str, str], PullState] = {}
         self._held: dict[str, int] = {}
+        self._leaving: dict[str, asyncio.Event] = {}
 
     def states(self) -> tuple[PullState, ...]:
         """Every pull under way or waiting for its turn."""
@@ -116,6 +117,28 @@ class Pulls:
                 self._held[ref] -= 1
                 if not self._held[ref]:
                     del self._held[ref]
+
+    @contextmanager
+    def removing(self, names: Iterable[str]) -> Iterator[bool]:
+        """Nobody begins to use an image by any of these names meanwhile; False when somebody has begun already."""
+        names = tuple(names)
+        if any(name in self._held for name in names):
+            yield False
+            return
+        over = asyncio.Event()
+        for name in names:
+            self._leaving[name] = over
+        try:
+            yield True
+        finally:
+            for name in names:
+                self._leaving.pop(name, None)
+            over.set()
+
+    async def settled(self, *refs: str) -> None:
+        """Wait until nothing of these is being removed."""
+        while any(ref in self._leaving for ref in refs):
+            await next(self._leaving[ref] for ref in refs if ref in self._leaving).wait()
 
     async def digest(self, ref: str, auth: registryauth.Auth | None) -> str:
         """What the registry has under a reference now; "" when it cannot be asked for that."""

@@ -80,5 +80,12 @@ ROWS: tuple[Setting, ...] = (
         "most images pulled at once from one registry; the others wait for their turn",
         "images",
     ),
+    Setting(
+        "SEXTON_DISK_RESERVE",
+        "disk_reserve",
+        partial(values.integer, lowest=-1, highest=90),
+        "part of the engine's disk that is kept free: below it, what no task uses is removed early; -1 means none",
+        "percent",
+    ),
     Setting("SEXTON_DEBUG_LOOP", "debug_loop", values.boolean, "warn of anything that blocks the event loop"),
 )

@@ -123,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle: str = ""
     service_settle: float = 40.0
     pull_limit: int = 8
+    disk_reserve: int = 10
     debug_loop: bool = False
 
     # The caretaker.

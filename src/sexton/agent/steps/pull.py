@@ -24,6 +24,7 @@ async def pull(
     behaviour = context.settings.pull_behavior
     supplies = context.supplies
     error, fatal = "", False
+    await supplies.pulls.settled(ref)
     with supplies.pulls.hold(ref):
         image = await local_image(context, ref)
         wanted = known.image_digest

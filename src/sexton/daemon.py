@@ -25,8 +25,9 @@ from sexton import __version__, log, settings
 from sexton.kit import collecting
 from sexton.kit.supervise import Nursery
 from sexton.logfile import Rollover
+from sexton.sdnotify import Notifier
 from sexton.settings import BadSetting, Settings
-from sexton.settings.sources import reasons_of
+from sexton.settings.sources import of_user_data, reasons_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Command(NamedTuple):
     warnings: tuple[str, ...]
     unknown: tuple[str, ...]
     leave_nothing: bool
+    errand: str = ""  # a question of the agent that is answered at once
 
 
 def _parser(role: str) -> argparse.ArgumentParser:
@@ -99,6 +101,8 @@ def _parser(role: str) -> argparse.ArgumentParser:
             "--leave-nothing", action="store_true", help="on exit stop every task and remove what it left"
         )
     if role == "agent":
+        parser.add_argument("--check", action="store_true", help="say whether this host would join, and change nothing")
+        parser.add_argument("--healthcheck", action="store_true", help="say whether an agent answers on this host")
         parser.add_argument("--backend", metavar="URL", help="the ECS API to join [ECS_BACKEND_HOST]")
     return parser
 
@@ -107,6 +111,8 @@ def read_command(role: str, arguments: list[str]) -> Command:
     """Settings from the command line, the environment and the config files; BadSetting for a wrong one."""
     given = vars(_parser(role).parse_args(arguments))
     leave_nothing = bool(given.pop("leave_nothing", False))
+    errand = next((name for name in ("check", "healthcheck") if given.pop(name, False)), "")
+    given.pop("healthcheck", None)
     # Every other option is named after the setting it overrides.
     overrides: dict[str, str] = {field: value for field, value in given.items() if value}
     environment = dict(os.environ)
@@ -115,7 +121,39 @@ def read_command(role: str, arguments: list[str]) -> Command:
         overrides["pull_behavior"] = "prefer-cached"
     files = settings.CONFIG_FILES if role == "agent" else ()
     loaded = settings.load(environment, files, overrides)
-    return Command(role, loaded.settings, loaded.warnings, loaded.unknown, leave_nothing)
+    if role == "agent" and not loaded.settings.external:
+        loaded = _with_instance(loaded, environment, files, overrides)
+    return Command(role, loaded.settings, loaded.warnings, loaded.unknown, leave_nothing, errand)
+
+
+def _with_instance(
+    loaded: settings.Loaded, environment: dict[str, str], files: tuple[Path, ...], overrides: dict[str, str]
+) -> settings.Loaded:
+    """What an EC2 instance says of itself stands below every other source."""
+    from sexton.cloud.instance import is_instance
+
+    if not is_instance(environment):
+        return loaded
+    region, user_data = asyncio.run(_ask_instance(environment))
+    loaded = settings.load(environment, files, overrides, of_user_data(user_data))
+    if region and "region" not in loaded.origins:
+        chosen = msgspec.structs.replace(loaded.settings, region=region)
+        loaded = loaded._replace(settings=chosen, origins={**loaded.origins, "region": "instance metadata"})
+    return loaded
+
+
+async def _ask_instance(environment: dict[str, str]) -> tuple[str, str]:
+    import aiohttp
+
+    from sexton.cloud.exchange import Unreachable
+    from sexton.cloud.instance import InstanceService
+
+    async with aiohttp.ClientSession() as http:
+        service = InstanceService(environment, http)
+        try:
+            return (await service.identity()).region, await service.user_data()
+        except Unreachable:
+            return "", ""  # whoever needs what it would have said will say so
 
 
 def split_address(listen: str) -> tuple[str, int]:
@@ -204,6 +242,8 @@ def main(role: str, arguments: list[str]) -> int:
     except BadSetting as error:
         print(f"sexton: {error}", file=sys.stderr)  # noqa: T201 - there is no log yet
         return EXIT_USAGE if error.typed else EXIT_FAILED
+    if command.errand:
+        return _run_errand(command)
     try:
         _configure_log(command.settings)
     except OSError as error:
@@ -214,6 +254,17 @@ def main(role: str, arguments: list[str]) -> int:
     for name, reason in reasons_of(command.unknown):
         logger.warning("setting without effect here", extra={"setting": name, "reason": reason})
     return asyncio.run(_live(command), debug=command.settings.debug_loop)
+
+
+def _run_errand(command: Command) -> int:
+    from sexton.agent import check
+
+    log.configure("crit")  # what is asked for is said once, by the answer
+    for warning in command.warnings:
+        print(f"warning: {warning}", file=sys.stderr)  # noqa: T201
+    if command.errand == "healthcheck":
+        return asyncio.run(check.healthcheck(command.settings))
+    return asyncio.run(check.run(command.settings, os.environ))
 
 
 def _configure_log(chosen: Settings) -> None:
@@ -249,12 +300,17 @@ async def _live(command: Command) -> int:
             # The edge of the program: every failure to start becomes one line and an exit code.
             end(_code_of(error))
         else:
+            notifier.ready()
+            notifier.status("running")
             collecting.begin()
             await collecting.collect_sometimes()
 
+    notifier = Notifier()
+    nursery.start("alive", notifier.keep_alive())
     nursery.start("start", start())
     logger.info("starting", extra={"version": __version__, "role": command.role, "pid": os.getpid()})
     code = await ended
+    notifier.stopping()
     logger.info("stopping", extra={"code": code})
     await nursery.close()
     await roles.stop()

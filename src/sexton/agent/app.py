@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from sexton.agent import register
+from sexton.agent import ec2, register
 from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
@@ -34,17 +34,21 @@ from sexton.agent.reporter import Reporter
 from sexton.agent.rolekeys import FirstOf, RoleKeys
 from sexton.agent.session import Session
 from sexton.agent.standdown import StandDown
-from sexton.agent.state import State, from_labels, open_state
+from sexton.agent.state import State, from_labels, of_this_machine, open_state
 from sexton.agent.stats import CgroupStats
-from sexton.agent.steps.context import Identity, StepContext
+from sexton.agent.steps.context import Identity as Member
+from sexton.agent.steps.context import StepContext
 from sexton.agent.supplies import Supplies
 from sexton.agent.telemetry import Telemetry
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credential_chain import agent_keyring
 from sexton.cloud.credentials import CredentialSource, NoCredentials
+from sexton.cloud.instance import Identity, InstanceService, is_instance
+from sexton.cloud.places import dns_suffix
 from sexton.cloud.services import Services
 from sexton.core.hostpool import Pool, Share
 from sexton.core.resources import registered
+from sexton.host.shutdown import system_stops
 from sexton.host.taskcgroup import TaskCgroups
 from sexton.kit.certificate import CertificateError, trusting
 from sexton.kit.listener import Listener
@@ -59,6 +63,7 @@ from sexton.store.contract import Store, StoreError
 log = logging.getLogger(__name__)
 
 SOCKET_FILE = "agent.sock"
+_PROXIES = frozenset({"http_proxy", "https_proxy"})
 ENGINE_BACKOFF = Backoff(first=0.25, cap=30.0)
 # How long tasks get to end when nothing may be left behind.
 LEAVE_SECONDS = 45.0
@@ -90,12 +95,17 @@ class Agent:
         self._book = ImageBook()
         self._engine: Engine | None = None
         self._cgroups: TaskCgroups | None = None
+        self._client: EcsClient | None = None
+        self._member: Member | None = None
 
     async def start(self) -> None:
         """Come up. Waits for an engine that does not answer yet; StandDown when there is no use in waiting."""
         settings = self._options.settings
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, ssl=_trust(settings)))
-        credentials = self._options.credentials or agent_keyring(self._http, environ=self._options.environment)
+        environment = self._options.environment
+        self._http = open_http(settings)
+        credentials = self._options.credentials or agent_keyring(
+            self._http, environ=environment, external=settings.external, profile=settings.credential_profile
+        )
         # Asked first: an agent without credentials has nothing to do here, whatever else is missing.
         try:
             await credentials.current()
@@ -104,21 +114,36 @@ class Agent:
                 raise StandDown(
                     str(error), "Give the agent credentials, or disable it on hosts that are not part of a cluster"
                 ) from None
-        state = await self._load_state()
+        instance = None
+        if self._options.credentials is None and not settings.external and is_instance(environment):
+            instance = InstanceService(environment, self._http)
+        if instance is not None and settings.warm_pools:
+            await ec2.leave_warm_pool(instance)
+        who = await ec2.identity(instance) if instance is not None else Identity()
+        state = await self._load_state(who)
         self._runtime = self._open_runtime()
         info = await self._wait_for_engine(self._runtime)
         if state.lost:
             state.tasks.update(await self._ask_labels(state, self._runtime))
         self._cgroups = _task_cgroups(settings, info)
         limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
-        client = EcsClient(_endpoint(settings), settings.region, credentials, self._http)
-        capacity = register.resources(settings, _memory_mib())
+        client = self._client = EcsClient(endpoint_of(settings), settings.region, credentials, self._http)
+        capacity = register.resources(settings, memory_mib())
         arn = await register.register(
-            client, state.checkpoint, settings, register.attributes(settings, info, task_limits=limits), capacity
+            client,
+            state.checkpoint,
+            settings,
+            register.attributes(settings, info, task_limits=limits),
+            capacity,
+            who,
+            await ec2.tags(self._http, environment, who, settings, credentials),
         )
         amount, reserved = registered(capacity)
         pool = Pool(capacity=Share(amount=amount), reserved=reserved)
-        self._open(info, client, credentials, Identity(settings.cluster, arn), pool, list(state.tasks.values()))
+        member = self._member = Member(settings.cluster, arn)
+        self._open(info, client, credentials, member, pool, list(state.tasks.values()))
+        if instance is not None and settings.spot_draining:
+            self._links.start("spot", ec2.drain_at_notice(instance, client, member))
         await self._listen()
 
     def _open(
@@ -126,7 +151,7 @@ class Agent:
         info: EngineInfo,
         client: EcsClient,
         credentials: CredentialSource,
-        identity: Identity,
+        identity: Member,
         pool: Pool,
         saved: Sequence[Saved],
     ) -> None:
@@ -191,11 +216,23 @@ class Agent:
         except StandDown as reason:  # a decision: whoever owns this process hears of it, and no traceback is logged
             self._on_failure("acs", reason)
 
+    async def _drain_if_the_host_ends(self, client: EcsClient, member: Member) -> None:
+        """Nothing new comes here any more, and what runs gets its own time to stop and is reported."""
+        assert self._engine is not None
+        if not await system_stops():
+            return
+        log.warning("the host shuts down", extra={"tasks": len(self._engine.runners())})
+        await ec2.drain(client, member)
+        if not await self._engine.stop_all("Host is shutting down", LEAVE_SECONDS):
+            log.warning("tasks are left to the engine", extra={"tasks": len(self._engine.runners())})
+
     def _look_at(self, health: InstanceHealth) -> None:
         self._links.start("health", health.check())
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""
+        if self._options.settings.shutdown_drain and self._client is not None and self._member is not None:
+            await self._drain_if_the_host_ends(self._client, self._member)
         await self._links.close()
         if self._options.leave_nothing and self._engine is not None:
             await self._engine.leave_nothing(LEAVE_SECONDS)
@@ -236,10 +273,11 @@ class Agent:
             await asyncio.sleep(delay)
         raise AssertionError("a backoff gives delays for ever")
 
-    async def _load_state(self) -> State:
+    async def _load_state(self, who: Identity) -> State:
         settings = self._options.settings
         try:
             state = await open_state(Path(settings.data_dir), time.time(), remember=settings.checkpoint)
+            state = await of_this_machine(state, who.instance_id)
         except StoreError as error:
             raise StandDown(f"this agent cannot have its state: {error}", "Then start the agent again") from None
         self._store, self._checkpoint = state.store, state.checkpoint
@@ -283,11 +321,18 @@ def _trust(settings: Settings) -> ssl.SSLContext | bool:
         raise StandDown(str(error), "Correct AWS_CA_BUNDLE and start the agent again") from None
 
 
-def _endpoint(settings: Settings) -> str:
+def open_http(settings: Settings) -> aiohttp.ClientSession:
+    """The one session of an agent. The library looks at the proxy variables with every call, so only where there are
+    some."""
+    proxied = any(name.lower() in _PROXIES for name in os.environ)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64, ssl=_trust(settings)), trust_env=proxied)
+
+
+def endpoint_of(settings: Settings) -> str:
+    """Where the ECS API is."""
     if settings.backend:
-        return settings.backend
-    suffix = "amazonaws.com.cn" if settings.region.startswith("cn-") else "amazonaws.com"
-    return f"https://ecs.{settings.region}.{suffix}"
+        return settings.backend if "://" in settings.backend else f"https://{settings.backend}"
+    return f"https://ecs.{settings.region}.{dns_suffix(settings.region)}"
 
 
 def _deadlines(settings: Settings) -> Deadlines:
@@ -307,5 +352,5 @@ def _task_cgroups(settings: Settings, info: EngineInfo) -> TaskCgroups | None:
     return TaskCgroups(Path(settings.cgroup_path))
 
 
-def _memory_mib() -> int:
+def memory_mib() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20)

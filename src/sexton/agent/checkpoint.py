@@ -103,6 +103,15 @@ class Checkpoint:
         if writes:
             await self._store.txn([], writes)
 
+    async def start_over(self, arns: Iterable[str]) -> None:
+        """Forget who this was and these tasks, at once."""
+        writes: list[Write] = [Delete(_SELF), *(Delete(_key(arn)) for arn in arns)]
+        await self._store.txn([], writes)
+        self.self = Self()
+        self._recorded.clear()
+        if self._records is not None:
+            self._records.clear()
+
     async def become(self, me: Self) -> None:
         """Remember who this agent is; durable when it returns."""
         await self._store.txn([], [Put(_SELF, msgspec.json.encode(me))])

@@ -36,6 +36,8 @@ _FOREIGN = frozenset({EventKind.PAUSE, EventKind.UNPAUSE})
 EVENTS_BACKOFF = Backoff(first=0.1, cap=5.0)
 # Comparing costs one call however many containers there are.
 COMPARE_SECONDS = 60.0
+# How often it is looked whether all tasks have stopped, when they are to.
+STOPPED_SECONDS = 0.1
 
 
 class Engine:
@@ -127,6 +129,17 @@ class Engine:
         except TimeoutError:
             log.error("tasks are left behind", extra={"tasks": len(self._runners)})
             return False
+        return True
+
+    async def stop_all(self, reason: str, deadline: float) -> bool:
+        """Stop every task in its own time and have it reported; False when the deadline came first."""
+        self.stop(list(self._runners), reason)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + deadline
+        while any(one.known.sent is not TaskStatus.STOPPED for one in self._runners.values()):
+            if loop.time() >= ends:
+                return False
+            await asyncio.sleep(STOPPED_SECONDS)
         return True
 
     def _add(self, desired: DesiredTask, known: KnownTask, *, restored: bool) -> None:

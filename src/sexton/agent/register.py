@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import uuid
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,6 +18,7 @@ from sexton.agent.checkpoint import Checkpoint, Self
 from sexton.agent.standdown import StandDown
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credentials import NoCredentials
+from sexton.cloud.instance import Identity
 from sexton.cloud.transient import RetryPolicy, is_transient, retrying
 from sexton.core import names
 from sexton.core.resources import CPU_PER_CORE
@@ -63,6 +65,13 @@ def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> 
     offered += [_C + "ecr-auth", _E + "execution-role-ecr-pull"]
     offered += sorted({_E + "docker-plugin." + one.replace(":", ".") for one in ("local", *engine.volume_drivers)})
     offered += [_E + word for word in settings.volume_plugins]
+    for switch, name in (
+        (settings.selinux, _C + "selinux"),
+        (settings.apparmor, _C + "apparmor"),
+        (settings.external, _E + "external"),
+    ):
+        if switch:
+            offered.append(name)
     if not settings.disable_privileged:
         offered.append(_C + "privileged-container")
     for version in engine.api_versions:
@@ -79,7 +88,7 @@ def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> 
     facts = {
         "ecs.os-type": "linux",
         "ecs.os-family": "LINUX",
-        "ecs.os-type-detailed": "LINUX",
+        "ecs.os-type-detailed": settings.os_family,
         "ecs.cpu-architecture": {"x86_64": "x86_64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
     }
     return tuple(ecs.Attribute(name=name) for name in offered) + tuple(
@@ -118,6 +127,8 @@ async def register(
     settings: Settings,
     offered: tuple[ecs.Attribute, ...],
     capacity: tuple[ecs.Resource, ...],
+    who: Identity = Identity(),  # noqa: B008 - a value
+    more_tags: Mapping[str, str] = {},
 ) -> str:
     """Register or re-register; the container instance's ARN, remembered before it is returned."""
     known = checkpoint.self
@@ -127,11 +138,12 @@ async def register(
     request = ecs.RegisterContainerInstanceRequest(
         cluster=settings.cluster,
         container_instance_arn=known.instance_arn or None,
-        instance_identity_document="",
-        instance_identity_document_signature="",
+        instance_identity_document=who.document,
+        instance_identity_document_signature=who.signature,
         attributes=offered + (custom if first else ()),
         total_resources=capacity,
-        tags=tuple(ecs.Tag(key=key, value=value) for key, value in settings.instance_tags.items()) or None,
+        tags=tuple(ecs.Tag(key=key, value=value) for key, value in {**more_tags, **settings.instance_tags}.items())
+        or None,
         client_token=str(uuid.uuid4()),
     )
     answer = await _call(client, request, settings)
@@ -145,7 +157,12 @@ async def register(
     arn = instance.container_instance_arn or ""
     await checkpoint.become(
         msgspec.structs.replace(
-            known, cluster=settings.cluster, region=settings.region, backend=settings.backend, instance_arn=arn
+            known,
+            cluster=settings.cluster,
+            region=settings.region,
+            backend=settings.backend,
+            instance_arn=arn,
+            ec2_instance_id=who.instance_id or known.ec2_instance_id,
         )
     )
     log.info("registered", extra={"instance": arn, "cluster": settings.cluster, "again": not first})

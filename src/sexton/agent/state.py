@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from sexton.agent.checkpoint import Checkpoint, Saved, Self
 from sexton.agent.records import Records, put_aside
 from sexton.core import task as core
@@ -65,6 +67,23 @@ async def open_state(data_dir: Path, now: float, *, remember: bool = True) -> St
     except BaseException:
         await store.close()
         raise
+
+
+async def of_this_machine(state: State, ec2_instance_id: str) -> State:
+    """The state, unless it is another machine's: an image made of a running instance brings that one's along."""
+    me = state.checkpoint.self
+    if not ec2_instance_id:
+        return state
+    if me.ec2_instance_id in ("", ec2_instance_id):
+        if me.instance_arn and not me.ec2_instance_id:
+            await state.checkpoint.become(msgspec.structs.replace(me, ec2_instance_id=ec2_instance_id))
+        return state
+    log.warning(
+        "state is of another EC2 instance and is discarded",
+        extra={"was": me.ec2_instance_id, "is": ec2_instance_id, "tasks": len(state.tasks)},
+    )
+    await state.checkpoint.start_over(state.tasks)
+    return State(state.store, state.checkpoint, {})
 
 
 def _is_gone(path: Path) -> bool:

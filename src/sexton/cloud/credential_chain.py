@@ -24,10 +24,13 @@ def agent_keyring(
     external: bool = False,
     keys_file: Path | None = None,
     rotating_file: Path = ROTATING_FILE,
+    profile: str = "",
 ) -> Keyring:
     """Make the keyring of an agent; ``external`` is a host outside AWS, whose rotating file comes early."""
     shared = SharedFile.from_environment(environ)
-    rotating = RotatingFile.from_environment(environ, rotating_file)
+    rotating = (
+        RotatingFile(rotating_file, profile) if profile else RotatingFile.from_environment(environ, rotating_file)
+    )
     role = InstanceMetadata(environ, session)
     chosen: list[Provider] = [KeysFile(keys_file)] if keys_file is not None else []
     if external:

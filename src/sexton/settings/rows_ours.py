@@ -30,6 +30,12 @@ ROWS: tuple[Setting, ...] = (
         values.address,
         "address and port of the agent's introspection and metrics; off means none",
     ),
+    Setting(
+        "SEXTON_SHUTDOWN_DRAIN",
+        "shutdown_drain",
+        values.boolean,
+        "when the host shuts down, drain this container instance, for good, and stop its tasks in their own time",
+    ),
     Setting("SEXTON_ACCOUNT_ID", "account", _account, "account id in the control plane's ARNs", strict=True),
     Setting(
         "SEXTON_STORE",

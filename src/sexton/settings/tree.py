@@ -113,6 +113,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Ours.
     listen: str = "127.0.0.1:7070"
     introspection: tuple[str, int] = ("127.0.0.1", 51678)
+    shutdown_drain: bool = False
     account: str = "000000000000"
     store: str = ""
     events_kept: int = 10_000

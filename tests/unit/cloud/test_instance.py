@@ -51,10 +51,10 @@ async def service(serve, session, metadata):
 
 
 async def test_identity_with_its_signature_as_they_are(serve, session):
-    metadata = Metadata(dynamic_instance_identity_document=DOCUMENT, dynamic_instance_identity_signature="sig\nned")
+    metadata = Metadata(dynamic_instance_identity_document=DOCUMENT, dynamic_instance_identity_signature="two\nlines")
     found = await (await service(serve, session, metadata)).identity()
 
-    assert found == Identity(DOCUMENT, "sig\nned", "i-1", "eu-west-1")
+    assert found == Identity(DOCUMENT, "two\nlines", "i-1", "eu-west-1")
     assert metadata.sessions == 1  # one session for both
 
 

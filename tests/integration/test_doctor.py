@@ -133,7 +133,8 @@ def test_without_root_it_looks_at_what_it_may(tmp_path: Path) -> None:
         command = [sys.executable, "-c", UNPRIVILEGED, *words]
         seen = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
 
-    assert (seen.returncode, seen.stderr) == (2, "")
+    # This very machine may have a trouble of its own, which is a finding (1).
+    assert (seen.returncode in (1, 2), seen.stderr) == (True, "")
     assert "could not see: containers" in seen.stdout
     assert "memory cgroups tracked" in seen.stdout
     assert "cannot keep this look" in seen.stdout
@@ -177,6 +178,8 @@ def test_an_engine_and_a_bus_that_hang_cost_no_more_than_five_seconds(quiet_host
         for one in silent:
             one.close()
 
-    assert seen.returncode == 2
-    assert "could not see: units, containers" in seen.stdout
+    # That it hangs is a finding; what it hides is unseen all the same.
+    assert seen.returncode == 1
+    assert "the container engine is stuck" in seen.stdout
+    assert "could not see: units, containers, unit-turns" in seen.stdout
     assert took < 6  # five and the interpreter's start

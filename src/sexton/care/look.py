@@ -20,7 +20,7 @@ import msgspec
 
 from sexton.care.memory import recall, remember, state_file
 from sexton.care.probe import CouldNotLook, Looked, Outcome, Probe, Scene, Watcher
-from sexton.care.probes import containers, group_churn, memcg, unit_turns, units
+from sexton.care.probes import containers, disk, engine, group_churn, memcg, oom, pressure, unit_turns, units
 from sexton.core.finding import Finding, Severity, merged
 from sexton.host.offload import in_thread
 from sexton.host.proc import Boot, boot
@@ -28,7 +28,16 @@ from sexton.host.proc import Boot, boot
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-PROBES: tuple[Probe, ...] = (memcg.PROBE, units.PROBE, containers.PROBE, unit_turns.PROBE)
+PROBES: tuple[Probe, ...] = (
+    memcg.PROBE,
+    units.PROBE,
+    containers.PROBE,
+    unit_turns.PROBE,
+    engine.PROBE,
+    disk.PROBE,
+    pressure.PROBE,
+    oom.PROBE,
+)
 
 # What a daemon runs besides; one look has no use for them.
 WATCHERS: tuple[Watcher, ...] = (unit_turns.WATCHER, containers.WATCHER, group_churn.WATCHER)

@@ -106,11 +106,11 @@ def _mounts(root: Path) -> list[tuple[str, Path, frozenset[str]]]:
     for line in text.splitlines():
         words = line.split(" ")
         if len(words) >= 4 and words[2] in ("cgroup", "cgroup2"):
-            found.append((words[2], root / _unescaped(words[1]).lstrip("/"), frozenset(words[3].split(","))))
+            found.append((words[2], root / unescaped(words[1]).lstrip("/"), frozenset(words[3].split(","))))
     return found
 
 
-def _unescaped(field: str) -> str:
+def unescaped(field: str) -> str:
     """Blanks, tabs, newlines and backslashes are written in octal in a mount table."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         field = field.replace(code, char)

@@ -151,5 +151,11 @@ class UnitManager:
         await self._ask("Reload")
 
     async def reset_failed(self, name: str) -> None:
-        """Forget that it failed, and how often it was started."""
-        await self._ask("ResetFailedUnit", "s", [name])
+        """Forget that it failed, and how often it was started. A unit that is not loaded has nothing to forget."""
+        from dbus_fast import DBusError
+
+        try:
+            await self._ask("ResetFailedUnit", "s", [name])
+        except DBusError as error:
+            if not error.type.endswith(".NoSuchUnit"):
+                raise

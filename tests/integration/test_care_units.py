@@ -3,7 +3,6 @@ does it is killed at any instant; and the journal hears of it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -13,15 +12,13 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node import Role, until
 from sexton.care.exports.journal import message_id
-from sexton.care.look import take
 from sexton.care.policy import read_policy
-from sexton.care.probe import Looked, Scene
-from sexton.care.probes import units
 from sexton.care.remedies import disable_unit, reset_unit
 from sexton.care.remedy import Ground
 from sexton.core.action import Cannot, Plan
@@ -155,18 +152,19 @@ async def test_a_failed_unit_is_reset_and_one_that_has_not_failed_is_left(system
     assert standing(systemd, "witness.service")[0] == "active"
 
 
+# Forked anew for each instant: starting an interpreter takes longer than all that it does here.
 FIX = textwrap.dedent("""
-    import asyncio, os, signal, sys
+    import asyncio, os, signal, sys, time
     from pathlib import Path
+    from dbus_fast.aio import MessageBus
     from sexton.care.acting import Actor
     from sexton.care.ledger import ledger_file, open_ledger
     from sexton.care.remedies import disable_unit
-    from sexton.care import acting
     from sexton.core.policy import Policy
     from sexton.host import unit_control
+    from sexton.store.sqlite import store as loaded
 
-    root, data, instant = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    count = 0
+    root, count, instant = Path(sys.argv[1]), 0, 0
 
     def maybe_die():
         global count
@@ -185,7 +183,7 @@ FIX = textwrap.dedent("""
             return call
         setattr(unit_control.UnitManager, name, wrap(getattr(unit_control.UnitManager, name)))
 
-    async def main():
+    async def main(data):
         async def look_again(probe):
             return None
         async with open_ledger(ledger_file(data)) as ledger:
@@ -197,26 +195,42 @@ FIX = textwrap.dedent("""
             ledger._store.txn = txn
             actor = Actor(ledger, Policy(), root=root, docker_host="unix:///nowhere", look_again=look_again)
             if ledger.actions:
-                import time
                 await actor.finish(time.time())
             else:
                 record = ledger.find("unit-loop/killed.service")
                 async for _ in actor.fix(record, "disable-unit", "test", "it loops"):
                     pass
-        print(count)
 
-    asyncio.run(main())
+    for line in sys.stdin:
+        data, instant = Path(line.split()[0]), int(line.split()[1])
+        child = os.fork()
+        if not child:
+            asyncio.run(main(data))
+            (data / "instants").write_text(str(count))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """)
 
 
-def fix(systemd: Systemd, data: Path, instant: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", FIX, str(systemd.root), str(data), str(instant)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+class Fixer:
+    """A process that forks one child after another, each of which dies at the instant it is told."""
+
+    def __init__(self, systemd: Systemd) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FIX, str(systemd.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def fix(self, data: Path, instant: int) -> int:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f"{data} {instant}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
 
 
 async def ledger_of(data: Path) -> list[str]:
@@ -237,26 +251,35 @@ async def seed(data: Path) -> None:
 NEVER = 10_000
 
 
-async def test_killed_at_any_instant_nothing_is_half_done(systemd: Systemd, tmp_path: Path) -> None:
+@pytest.fixture
+def fixer(systemd: Systemd) -> Iterator[Fixer]:
+    made = Fixer(systemd)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def test_killed_at_any_instant_nothing_is_half_done(systemd: Systemd, fixer: Fixer, tmp_path: Path) -> None:
     """Real kills of a real process, before and after every change and every write, then one that finishes."""
     instant, instants = 0, NEVER
     while instant < instants:
         data = tmp_path / str(instant)
         await seed(data)
+        assert systemd.systemctl("enable", "killed.service").returncode == 0
         until(lambda: loops(systemd, "killed.service"), "it loops")
-        killed = fix(systemd, data, instant)
-        if killed.returncode == 0:
-            instants = int(killed.stdout)
+        ended = fixer.fix(data, instant)
+        if ended == 0:
+            instants = int((data / "instants").read_text())
         else:
-            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            assert ended == -signal.SIGKILL
             # An instant before anything was written down is one before anything was touched.
             if not await ledger_of(data):
                 assert standing(systemd, "killed.service")[1] == "loaded"
-            finished = fix(systemd, data, NEVER)
-            assert finished.returncode == 0, finished.stderr
+            assert fixer.fix(data, NEVER) == 0
         assert await ledger_of(data) == ["done"], f"killed at instant {instant}"
         assert standing(systemd, "killed.service") == ["inactive", "masked"], f"killed at instant {instant}"
-        assert not systemd.root.joinpath("etc/systemd/system/multi-user.target.wants/killed.service").is_symlink()
+        assert not (systemd.root / "etc/systemd/system/multi-user.target.wants/killed.service").is_symlink()
         systemd.systemctl("unmask", "killed.service")
         systemd.systemctl("start", "--no-block", "killed.service")
         instant += 1
@@ -281,7 +304,7 @@ def care(systemd: Systemd, tmp_path: Path) -> Iterator[Role]:
         role.kill()
 
 
-def said(systemd: Systemd, care: Role, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def said(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sexton", *words],
         env={**os.environ, "ECS_DATADIR": f"{tmp_path}/data"},
@@ -297,25 +320,26 @@ async def test_found_ended_proved_and_told_to_the_journal(systemd: Systemd, care
     until(lambda: loops(systemd, "ecs.service"), "it loops")
     care.start()
     until(lambda: standing(systemd, "ecs.service") == ["inactive", "masked"], "it is masked", 60.0)
-    until(lambda: "does not hold any more" in care.log, "it is proved", 60.0)
 
-    told = json.loads(said(systemd, care, tmp_path, "explain", "unit-loop/ecs.service", "--json").stdout)
-    assert told["state"] == "resolved"
+    def resolved() -> dict[str, Any] | None:
+        answer = json.loads(said(tmp_path, "explain", "unit-loop/ecs.service", "--json").stdout)
+        return answer if answer["state"] == "resolved" and answer["actions"][0]["ended"] else None
+
+    told = until(resolved, "it is proved and closed", 60.0)
     kinds = [entry["kind"] for entry in told["history"]]
     assert kinds[0] == Kind.OPENED
-    assert kinds[-1] == Kind.DONE
     assert kinds.index(Kind.ACTING) < kinds.index(Kind.STEP) < kinds.index(Kind.PROVED)
     (action,) = told["actions"]
     assert (action["outcome"], action["who"]) == ("done", "policy")
     assert str(tmp_path / "care.toml") in action["why"]
-    text = said(systemd, care, tmp_path, "explain", "unit-loop/ecs.service").stdout
-    assert "what is unknown" in text
-    assert "systemctl" not in text.partition("what happened")[2].partition("next:")[0] or "unmask" in text
+    text = said(tmp_path, "explain", "unit-loop/ecs.service").stdout
+    order = text.partition("what happened, in order:")[2]
+    assert order.index("opened: ") < order.index("acting: ") < order.index("done: ")
     # The journal of that host has the same, in fields.
     for kind in (Kind.OPENED, Kind.DONE):
-        found = systemd.run("journalctl", "-o", "json", f"MESSAGE_ID={message_id(kind)}", "--no-pager").stdout
+        matches = (f"MESSAGE_ID={message_id(kind)}", "SEXTON_FINGERPRINT=unit-loop/ecs.service")
+        found = systemd.run("journalctl", "-o", "json", "--no-pager", *matches).stdout
         (entry,) = [json.loads(line) for line in found.splitlines()]
-        assert entry["SEXTON_FINGERPRINT"] == "unit-loop/ecs.service"
         assert entry["SYSLOG_IDENTIFIER"] == "sexton-care"
     # Nothing else was touched, and the rest of the units may go on.
     assert standing(systemd, "witness.service") == ["active", "loaded"]
@@ -328,29 +352,18 @@ async def test_units_it_may_not_touch_are_only_planned_for(systemd: Systemd, car
     care.start()
 
     def refused() -> bool:
-        told = said(systemd, care, tmp_path, "explain", "unit-loop/killed.service", "--json")
+        told = said(tmp_path, "explain", "unit-loop/killed.service", "--json")
         return told.returncode == 0 and "does not name killed.service" in told.stdout
 
     until(refused, "the policy's no is on record", 60.0)
     assert standing(systemd, "killed.service")[1] == "loaded"
     # By hand it is done, because somebody says yes.
-    dry = said(systemd, care, tmp_path, "fix", "unit-loop/killed.service")
+    dry = said(tmp_path, "fix", "unit-loop/killed.service")
     assert dry.returncode == 0
     assert "would: stop and disable" in dry.stdout
     assert "this was a dry run" in dry.stdout
     assert standing(systemd, "killed.service")[1] == "loaded"
-    done = said(systemd, care, tmp_path, "fix", "unit-loop/killed.service", "--yes", "--reason", "not needed here")
+    done = said(tmp_path, "fix", "unit-loop/killed.service", "--yes", "--reason", "not needed here")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done: killed.service is inactive" in done.stdout
     assert standing(systemd, "killed.service") == ["inactive", "masked"]
-
-
-async def test_a_look_sees_that_it_is_over(systemd: Systemd) -> None:
-    systemd.systemctl("stop", "ecs.service", "killed.service", "wanted.service", "timed.service")
-    scene = Scene(root=systemd.root, docker_host="unix:///nowhere", now=time.time(), uptime=3600.0)
-
-    def over() -> bool:
-        outcome = asyncio.run(take(units.PROBE, scene)).outcome
-        return isinstance(outcome, Looked) and not outcome.findings
-
-    assert await asyncio.to_thread(until, over, "nothing loops")

@@ -151,7 +151,7 @@ class Actor:
             async for _ in self._carry_out(remedy, planned, "policy", decision.why):
                 pass
         done = self._ledger.actions[-1]
-        return f"{remedy.name} for {record.fingerprint}: {done.says}", True
+        return f"{remedy.name} for {record.fingerprint}: {done.outcome.value}", True
 
     async def _advise(self, record: Record, planned: Plan, decision: Decision, now: float) -> None:
         kind = Kind.REFUSED if decision.verdict is Verdict.NO else Kind.PLANNED
@@ -223,7 +223,8 @@ class Actor:
         yield action
 
     async def _prove(self, remedy: Remedy, plan: Plan) -> Proof:
-        """The remedy's own proof, and the probe's second opinion."""
+        """The remedy's own proof decides; what the probes see now closes the finding, or tells that it still holds (a
+        loop is told from its past, so it is known to have ended only after some quiet)."""
         try:
             async with asyncio.timeout(GRACE):
                 proof = await remedy.prove(self._ground(remedy, time.time()), plan)
@@ -241,8 +242,15 @@ class Actor:
             await self._ledger.file(msgspec.structs.replace(look, sure=True), time.time(), only=plan.fingerprint)
             still = still or any(finding.fingerprint == plan.fingerprint for finding in look.findings)
             blind += [f"{probe} could not look again: {look.reason}"] if look.sight is Sight.BLIND else []
-        seen = [f"the finding {'still holds' if still else 'does not hold any more'}", *blind]
-        return Proof(proof.holds and not still, "; ".join([proof.says, *(blind if blind else seen)]))
+        if still:
+            seen = ["the finding still holds by what is known of the past; it closes once it was quiet for long enough"]
+        elif blind:
+            seen = blind
+        elif self._ledger.find(plan.fingerprint).open:
+            seen = ["the finding closes when whoever watches it says so"]
+        else:
+            seen = ["the finding does not hold any more"]
+        return Proof(proof.holds, "; ".join([proof.says, *seen]))
 
     async def finish(self, now: float) -> tuple[str, ...]:
         """Finish what a process that died left unfinished, or say how far it came."""

@@ -73,6 +73,8 @@ async def judge_book(
     for unit in suspicious(book):
         try:
             plan = await systemd.plan(unit)
+            if plan.masked:
+                continue  # systemd starts it no more, whoever asks
             loop = loop_of(unit, tuple(guessed(life, plan, changed) for life in book.of(unit)), plan, now)
             if loop is not None:
                 loops.append((loop, plan, await systemd.file_of(unit)))

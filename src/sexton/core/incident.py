@@ -18,7 +18,7 @@ from sexton.core.ledger import Entry, Eye, Record, Sight, State
 # How a finding says that it knows no culprit.
 _NOT_KNOWN = ("not known", "unknown")
 # Evidence that tells where a culprit comes from, by the first words of what it is about.
-_ORIGIN = ("asked for by", "shipped by", "package", "image", "unit file", "shipped", "from package", "comes from")
+_ORIGIN = ("asked for by", "unit shipped by", "shipped by", "package", "image", "unit file", "triggered by", "makes")
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

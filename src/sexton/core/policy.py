@@ -23,7 +23,7 @@ from sexton.core.ledger import Record
 DAY = 86400.0
 # One look alone proves nothing.
 CONFIRMED = 2
-# After an action that did not help, the same finding is left alone for this long, twice as long each further time.
+# After an action that did not end a finding, it is left alone for this long, twice as long each further time.
 REPEAT_AFTER = 6 * 3600.0
 REPEAT_CAP = 7 * DAY
 
@@ -184,14 +184,11 @@ def decide_before(
         return Decision(Verdict.NO, "the finding is muted")
     if rule.mode is Mode.DRY_RUN:
         return None
-    held = now - record.opened
-    if held < rule.after or record.looks < CONFIRMED:
-        return Decision(
-            Verdict.LATER, f"it has held for {span(max(0.0, held))}, the policy waits for {span(rule.after)}"
-        )
+    if now - record.opened < rule.after or record.looks < CONFIRMED:
+        return Decision(Verdict.LATER, f"it must have held for {span(rule.after)}, in two looks at least")
     if policy.windows and not any(window.holds(local) for window in policy.windows):
         return Decision(Verdict.LATER, "outside the policy's windows")
-    return _spent(policy, rule, remedy, record.fingerprint, tuple(before), now)
+    return _spent(policy, rule, remedy, record, tuple(before), now)
 
 
 def decide(policy: Policy, plan: Plan) -> Decision:
@@ -222,18 +219,22 @@ def _matches(target: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _spent(
-    policy: Policy, rule: Rule, remedy: str, fingerprint: str, before: tuple[Action, ...], now: float
+    policy: Policy, rule: Rule, remedy: str, record: Record, before: tuple[Action, ...], now: float
 ) -> Decision | None:
     today = [action for action in before if now - action.begun < DAY]
     if len(today) >= policy.per_day:
         return Decision(Verdict.LATER, f"the day's budget of {policy.per_day} actions is spent")
     if sum(1 for action in today if action.plan.remedy == remedy) >= rule.per_day:
         return Decision(Verdict.LATER, f"the day's budget of {rule.per_day} actions of {remedy} is spent")
-    same = [action for action in before if action.plan.fingerprint == fingerprint and action.plan.remedy == remedy]
+    same = [
+        action for action in before if action.plan.fingerprint == record.fingerprint and action.plan.remedy == remedy
+    ]
     if not same:
         return None
     last = max(same, key=lambda action: action.begun)
     wait = min(REPEAT_CAP, REPEAT_AFTER * 2.0 ** (len(same) - 1))
-    if last.outcome is not Outcome.DONE and now - last.begun < wait:
-        return Decision(Verdict.LATER, f"it was tried {span(max(0.0, now - last.begun))} ago in vain; not again yet")
+    # What was done and proved, and then came again, is news; what never went away is not.
+    helped = last.outcome is Outcome.DONE and record.opened > last.begun
+    if not helped and now - last.begun < wait:
+        return Decision(Verdict.LATER, f"it was done before and did not end it; not again within {span(wait)}")
     return None

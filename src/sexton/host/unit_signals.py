@@ -44,6 +44,7 @@ class UnitPlan(msgspec.Struct, frozen=True, kw_only=True):
     start_limit_burst: int
     triggered_by: tuple[str, ...]
     command: str
+    masked: bool = False
 
 
 class UnitSignals:
@@ -160,6 +161,7 @@ class UnitSignals:
                     start_limit_burst=int(await generic("StartLimitBurst")),
                     triggered_by=tuple(map(str, await generic("TriggeredBy"))),
                     command=" ".join(" ".join(map(str, command[1])) for command in commands),
+                    masked=str(await generic("LoadState")) == "masked",
                 )
 
     async def triggered_at(self, timer: str) -> float:

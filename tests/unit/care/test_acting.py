@@ -117,7 +117,7 @@ async def test_what_is_allowed_is_done_proved_and_closed(tmp_path: Path) -> None
             *(Kind.OPENED, Kind.ACTING, Kind.STEP, Kind.STEP, Kind.STEP),
             *(Kind.RESOLVED, Kind.PROVED, Kind.DONE),
         ]
-        assert said == (f"disable-unit for {NAME}: {done.says}",)
+        assert said == (f"disable-unit for {NAME}: done",)
         assert await actor(ledger, unit).attend(3000.0) == ()
 
 
@@ -215,19 +215,23 @@ async def test_a_step_that_cannot_be_done_is_told_and_the_rest_is_left(tmp_path:
         assert done.says == "it does not obey; not done: disable, mask"
         begun = done.begun
         said = await actor(ledger, unit).attend(begun + 600.0)
-        assert "in vain" in said[0]
+        assert "not again within" in said[0]
         assert len(ledger.actions) == 1
 
 
-async def test_what_did_not_help_is_no_success(tmp_path: Path) -> None:
+async def test_what_did_not_end_it_is_not_done_again_and_again(tmp_path: Path) -> None:
     unit = Unit(heals=False)
     async with open_ledger(ledger_file(tmp_path)) as ledger:
         await seen(ledger, unit)
-        await actor(ledger, unit).attend(2000.0)
-
-        assert ledger.actions[0].outcome is Outcome.NO_EFFECT
+        doer = actor(ledger, unit)
+        await doer.attend(2000.0)
         assert "still holds" in ledger.actions[0].says
         assert ledger.find(NAME).open
+        begun = ledger.actions[0].begun
+        for minute in range(5, 300, 5):
+            said = await doer.attend(begun + 60.0 * minute)
+            assert "not again within" in said[0]
+        assert len(ledger.actions) == 1
 
 
 async def test_a_blind_second_look_is_said(tmp_path: Path) -> None:

@@ -38,12 +38,19 @@ def plan(target: str = "a.service", touches: int = 1) -> Plan:
     )
 
 
-def record(looks: int = 5, mute: Mute | None = None) -> Record:
+def record(looks: int = 5, mute: Mute | None = None, opened: float = 0) -> Record:
     found = Finding(
         fingerprint="unit-loop/a.service", severity=Severity.WARNING, title="", culprit="", evidence=(), next_step=""
     )
     return Record(
-        finding=found, views={"p": View(found)}, open=True, first_seen=0, last_seen=0, opened=0, looks=looks, mute=mute
+        finding=found,
+        views={"p": View(found)},
+        open=True,
+        first_seen=0,
+        last_seen=0,
+        opened=opened,
+        looks=looks,
+        mute=mute,
     )
 
 
@@ -145,3 +152,10 @@ def test_what_did_not_help_is_not_tried_again_soon_and_later_each_time() -> None
     assert verdict(allowing(), before=once, now=REPEAT_AFTER).verdict is Verdict.ACT
     assert verdict(allowing(), before=twice, now=3 * REPEAT_AFTER - 1).verdict is Verdict.LATER
     assert verdict(allowing(), before=twice, now=3 * REPEAT_AFTER).verdict is Verdict.ACT
+
+
+def test_what_was_proved_and_came_again_is_done_again_and_what_never_went_is_not() -> None:
+    done = (action(100, Outcome.DONE, "a.service"),)
+
+    assert verdict(allowing(), held=record(opened=0), before=done, now=2000).verdict is Verdict.LATER
+    assert verdict(allowing(), held=record(opened=500), before=done, now=2000).verdict is Verdict.ACT

@@ -17,6 +17,7 @@ from sexton.cli.events import events
 from sexton.cli.findings import explain_command, findings_app, fix_command
 from sexton.cli.gate import gate_command
 from sexton.cli.keys import keys_app
+from sexton.cli.replay import replay_command
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.zombies import zombies_command
 
@@ -79,6 +80,7 @@ app.command("zombies", rich_help_panel=_LOOK)(zombies_command)
 app.command("audit", rich_help_panel=_LOOK)(audit_command)
 app.command("drift", rich_help_panel=_LOOK)(drift_command)
 app.command("gate", rich_help_panel=_LOOK)(gate_command)
+app.command("replay", rich_help_panel=_LOOK)(replay_command)
 app.add_typer(config, name="config", rich_help_panel=_LOOK)
 
 app.add_typer(keys_app, name="keys", rich_help_panel=_RUN)

@@ -50,6 +50,7 @@ class Ran:
         self.inspected: dict[str, Json] = {}
         self.inside: dict[str, str] = {}
         self.tasks: dict[str, Json] = {}
+        self.ecs: Any = None
 
     def at(self, container: str, path: str) -> Any:
         found: Any = self.inspected[container]
@@ -186,6 +187,7 @@ def ran(engine_session: PrivateEngine, tmp_path_factory: pytest.TempPathFactory)
         pairs = (line.split("=", 1) for line in (folder / "inside").read_text().splitlines() if "=" in line)
         ran.inside = dict(pairs)
         ran.inside["cgroup"] = _limits(ran.tasks["everything"]["taskArn"].rpartition("/")[2])
+        ran.ecs = ecs
         yield ran
         assert node.terminate() == [0]
         assert node.containers() == []
@@ -199,6 +201,15 @@ def _limits(task_id: str) -> str:
         return f"{cores:g} {(limit / 'memory.limit_in_bytes').read_text().strip()}"
     wide, period = (CGROUPS / "ecs" / task_id / "cpu.max").read_text().split()
     return f"{int(wide) / int(period):g} {(CGROUPS / 'ecs' / task_id / 'memory.max').read_text().strip()}"
+
+
+def test_health_is_seen_by_clients(ran: Ran) -> None:
+    def healthy() -> bool:
+        (task,) = ran.ecs.describe_tasks(tasks=[ran.tasks["everything"]["taskArn"]])["tasks"]
+        by_name = {one["name"]: one.get("healthStatus") for one in task["containers"]}
+        return (task["healthStatus"], by_name["app"]) == ("HEALTHY", "HEALTHY")
+
+    until(healthy, "the task is healthy", 15.0)
 
 
 INSPECTED = [

@@ -55,6 +55,7 @@ class Engine:
         self._taking = asyncio.Lock()
         self._empty = asyncio.Event()
         self._empty.set()
+        self.health_changed = asyncio.Event()  # whoever reports it clears it
         self.answering = False  # whether the engine's event stream is up
 
     def runners(self) -> tuple[Runner, ...]:
@@ -149,6 +150,7 @@ class Engine:
             report=self._reporter.report,
             forget=self._forget,
             admission=self.admission,
+            health=self.health_changed.set,
         )
         runner = Runner(self._context, hooks, self._nursery, desired, known)
         if restored:

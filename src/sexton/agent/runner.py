@@ -117,6 +117,7 @@ class Hooks(NamedTuple):
     report: Callable[[KnownTask], None]
     forget: Callable[[str], Awaitable[None]]
     admission: Admission
+    health: Callable[[], None] = lambda: None
 
 
 class Runner:
@@ -396,6 +397,11 @@ class Runner:
     def _say(self, before: KnownTask) -> None:
         """One line per state change, with its cause."""
         for old, new in zip(before.containers, self.known.containers, strict=True):
+            if new.health is not None and (old.health is None or old.health.status != new.health.status):
+                # Without what the check wrote: nobody knows what is in it.
+                facts = {"task": self.arn, "container": new.name, "is": new.health.status}
+                log.info("container health changed", extra=facts)
+                self._hooks.health()
             if old.status is not new.status:
                 facts = {"task": self.arn, "container": new.name, "was": str(old.status), "is": str(new.status)}
                 if new.status is ContainerStatus.STOPPED:

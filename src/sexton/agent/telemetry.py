@@ -9,6 +9,7 @@ dropped: it would be too old to be taken.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -49,6 +50,9 @@ LIFETIME_JITTER = 5 * 60.0
 RECONNECT_BACKOFF = Backoff(first=1.0, cap=60.0)
 # One that ended in order sooner than this is not dialled again at once: the other end may do so every time.
 SHORT_SECONDS = 1.0
+
+# A verdict of a health check is told this soon, together with those that come meanwhile, not only with the next round.
+HEALTH_SECONDS = 0.5
 
 # Shorter waits than this are over: a clock need not be finer.
 CLOCK_STEP = 0.01
@@ -119,7 +123,13 @@ class Telemetry:
             if now >= publishing:
                 self._put(self._round())
                 publishing = max(publishing + ROUND_SECONDS, now)
-            await asyncio.sleep(max(min(reading, publishing) - loop.time(), CLOCK_STEP))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(min(reading, publishing) - loop.time(), CLOCK_STEP)):
+                    await self._engine.health_changed.wait()
+                    await asyncio.sleep(HEALTH_SECONDS)
+                    self._engine.health_changed.clear()
+                    if not self._context.settings.disable_health_checks:
+                        self._put([*reports.health(self._identity, self._seen(), self._clock())])
 
     def _put(self, pages: list[msgspec.Struct]) -> None:
         if pages:

@@ -39,11 +39,11 @@ def test_port_in_use_is_passed_over(protocol: str, kind: socket.SocketKind) -> N
 def test_port_that_is_only_lingering_is_free() -> None:
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("127.0.0.1", 23100))
+        server.bind(("127.0.0.1", 23120))  # of its own: it lingers, and other tests would find it taken
         server.listen()
-        with socket.create_connection(("127.0.0.1", 23100)), server.accept()[0] as ours:
+        with socket.create_connection(("127.0.0.1", 23120)), server.accept()[0] as ours:
             ours.close()  # ours closes first, so this end waits out the connection
-    assert allocator().take("tcp") == 23100
+    assert allocator((23120, 23121)).take("tcp") == 23120
 
 
 def test_full_range_is_said() -> None:

@@ -124,7 +124,7 @@ def wrong_with(task: acs_task.Task) -> str:
     if (task.network_mode or "") not in _MODES:
         return f"ResourceInitializationError: network mode {task.network_mode} is not served by this agent yet"
     if not ordering.resolvable(task):
-        return f"TaskDependencyError: Task dependencies cannot be resolved, taskArn: {task.arn}"
+        return f"Task dependencies cannot be resolved, taskArn: {task.arn}"
     if "task" in (task.pid_mode, task.ipc_mode):
         return "ResourceInitializationError: pidMode and ipcMode task are not served by this agent yet"
     if text := gpus.problem(task):

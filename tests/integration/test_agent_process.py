@@ -276,5 +276,5 @@ def test_mutated_messages(plane: ScriptedPlane, launch: Callable[..., AgentProce
     plane.payload(good | {"containers": [good["containers"][0] | {"image": "app:1"}]})
     until(lambda: plane.told(task_arn(99)), "a good task is answered")
     assert "trace=" not in agent.log, agent.log[agent.log.index("trace=") - 500 :][:2000]
-    assert agent.rss_mib() < rss + 60
+    assert agent.rss_mib() < rss + 25
     assert agent.terminate() == 0

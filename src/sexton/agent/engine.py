@@ -16,11 +16,13 @@ import msgspec
 
 from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
+from sexton.agent.payload import UNREADABLE_TASK
 from sexton.agent.reporter import Reporter
 from sexton.agent.runner import Acknowledged, Hooks, Look, Runner, Wish
 from sexton.agent.steps.context import StepContext
 from sexton.core import task as core
 from sexton.core.enginebody import INSTANCE_LABEL, LABEL, engine_name
+from sexton.core.names import last_part
 from sexton.core.task import ContainerStatus, DesiredTask, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
@@ -78,8 +80,13 @@ class Engine:
             now = self._context.clock()
             fresh: dict[str, Saved] = {}
             wishes: dict[str, Saved] = {}
+            ids = {runner.task_id: arn for arn, runner in self._runners.items()}
             for task in tasks:
                 arn = task.arn or ""
+                if ids.setdefault(last_part(arn), arn) != arn:
+                    # Rows, cgroups and containers are named after the id: two of one would be each other's end.
+                    self.reject(arn, f"{UNREADABLE_TASK}its id is that of another task, {ids[last_part(arn)]}")
+                    continue
                 stopped = task.desired_status == "STOPPED"
                 runner = self._runners.get(arn)
                 if runner is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from sexton.agent.rolekeys import EXECUTION, TASK, Sent
-from sexton.core import enginebody, gpus, ordering, portmap
+from sexton.core import enginebody, gpus, names, ordering, portmap
 from sexton.core.enginebody import BadPayload
 from sexton.wire import acs_task
 from sexton.wire.errors import UNREADABLE, WireError
@@ -114,10 +114,12 @@ def wrong_with(task: acs_task.Task) -> str:
     """Why a task cannot be run here, or nothing. A task that is only to be stopped needs no more than its name."""
     if not task.arn:
         return UNREADABLE_TASK + "it has no ARN"
+    if not task.arn.startswith("arn:") or names.parse_task(task.arn) is None:
+        return UNREADABLE_TASK + "its ARN is not that of a task"  # files and cgroups are named after it
     if task.desired_status == "STOPPED":
         return ""
-    names = [one.name or "" for one in task.containers or ()]
-    if not names or not all(names) or len(set(names)) != len(names):
+    called = [one.name or "" for one in task.containers or ()]
+    if not called or not all(called) or len(set(called)) != len(called):
         return UNREADABLE_TASK + "its containers must have names, each its own"
     if not all(one.image for one in task.containers or ()):
         return UNREADABLE_TASK + "a container has no image"

@@ -285,3 +285,18 @@ async def test_fifty_at_once_with_the_engine_failing_at_random() -> None:
             await host.until_stopped(number)
         await host.until_gone()
     assert set(host.runs.values()) == {1} and len(host.runs) == 50
+
+
+async def test_two_tasks_of_one_id_are_not_each_others_end() -> None:
+    """Rows, cgroups and containers are named after the id."""
+    async with Host() as host:
+        other = arn(1).replace("/default/", "/other/")
+        await host.engine.take([task(1), task(1, arn=other)], 1)
+        await host.engine.take([task(1, arn=other)], 2)
+        await host.until_running()
+        await until(lambda: any(one.task == other for one in host.desk.taken))
+        ends = [one for one in host.desk.taken if one.task == other]
+        assert {one.status for one in ends} == {"STOPPED"} and arn(1) in (ends[0].reason or "")
+        await host.restart()
+        await settle()
+        assert host.status() is TaskStatus.RUNNING and len(host.runtime.containers) == 1

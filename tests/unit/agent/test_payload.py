@@ -102,3 +102,13 @@ def test_strange_tasks_never_harm_their_neighbours(fields: dict[str, Any], inner
     assert next(one.arn for one in read.tasks) == arn(1)
     assert len(read.tasks) + len(read.bad) == 2
     assert all(one.reason for one in read.bad)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["..", arn() + "/..", arn() + "\x00", "arn:aws:ecs:us-east-1:000000000000:task/default/..", "1" * 32, "arn:x"],
+)
+@pytest.mark.parametrize("status", ["RUNNING", "STOPPED"])
+def test_arn_that_is_none_never_names_a_file_or_a_cgroup(odd: str, status: str) -> None:
+    read = payload.read(frame(task(1, arn=odd, desired_status=status)))
+    assert not read.tasks and "ARN" in read.bad[0].reason

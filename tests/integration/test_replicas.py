@@ -22,6 +22,7 @@ import pytest
 
 from cut import Wire
 from etcd import PrivateEtcd
+from event_follower import Follower
 from fleet_agent import FleetAgent, Key
 from node import Role, free_port
 from sexton.cloud.client import EcsClient, Unreachable
@@ -237,6 +238,9 @@ async def replicated(root: Path) -> AsyncIterator[tuple[Cluster, Store]]:
         request = ecs.CreateServiceRequest(service_name="kept", task_definition="long", desired_count=2)
         await cluster.insist(cluster.client(), "CreateService", request)
         await cluster.service_has(2)
+        hosts = [one.endpoint.removeprefix("http://") for one in replicas]
+        follower = Follower(hosts, replicas[0].key())
+        working.append(asyncio.ensure_future(follower.run()))
         loads = [asyncio.ensure_future(cluster.load(number)) for number in range(CLIENTS)]
         working += loads
         await cluster.grow(20)
@@ -247,10 +251,10 @@ async def replicated(root: Path) -> AsyncIterator[tuple[Cluster, Store]]:
         await asyncio.gather(*loads, return_exceptions=True)
         for task in loads:
             working.remove(task)
-        await check(cluster)
+        await check(cluster, follower)
 
 
-async def check(cluster: Cluster) -> None:
+async def check(cluster: Cluster, follower: Follower) -> None:
     """What must be true after all harm."""
     await cluster.all_connected()
     tasks = list(cluster.accepted.values())
@@ -269,6 +273,16 @@ async def check(cluster: Cluster) -> None:
             return True
 
         await until(ended, "every accepted task to have run and ended")
+    finals: dict[str, int] = {}
+    for start in range(0, len(tasks), 100):
+        request = ecs.DescribeTasksRequest(tasks=tuple(tasks[start : start + 100]))
+        answer = await cluster.insist(cluster.client(), "DescribeTasks", request)
+        finals |= {one.task_arn: one.version for one in answer.tasks}
+    await until(
+        lambda: all(len(follower.versions.get(arn, ())) >= version for arn, version in finals.items()),
+        "the stream to tell of every task's end",
+    )
+    follower.check(finals)
     started = [arn for agent in cluster.agents for arn in agent.started]
     assert len(set(started)) == len(started), "a task was started on two hosts"
     assert set(tasks) <= set(started)

@@ -18,7 +18,8 @@ import msgspec
 from sexton import settings
 from sexton.agent.runner import STEPS
 from sexton.care.metric_names import METRICS
-from sexton.control.dispatch import OPERATIONS
+from sexton.control.dispatch import FIELDS, OPERATIONS
+from sexton.control.fields import Fields
 from sexton.control.ops import unsupported
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
 from sexton.settings import Setting, rows_capability, rows_care, rows_identity, rows_ours, rows_pace, rows_state
@@ -118,6 +119,28 @@ def operations() -> str:
     return "\n".join(rows)
 
 
+def fields() -> str:
+    """Every field of every operation that is served: honoured, accepted without effect, or refused, and why."""
+    lines = []
+    for name in ecs.OPERATIONS:
+        if name not in OPERATIONS or name in unsupported.OPERATIONS:
+            continue
+        declared = FIELDS.get(name, Fields())
+        members = [one.encode_name for one in msgspec.structs.fields(ecs.OPERATIONS[name].request)]
+        paths = sorted({*members, *declared.accepted, *declared.refused})
+        lines += [f"### {name}", "", "| field | |", "|---|---|"]
+        for path in paths:
+            if path in declared.refused:
+                said = f"refused: {declared.refused[path]}"
+            elif path in declared.accepted:
+                said = f"accepted without effect: {declared.accepted[path]}"
+            else:
+                said = "honoured"
+            lines.append(f"| `{path}` | {said} |")
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
 def _path(module: str) -> str:
     return module.removeprefix("sexton.").replace(".", "/") + ".py"
 
@@ -144,6 +167,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("settings.md", "care"): partial(setting_table, rows_care.ROWS),
     ("moving.md", "unused"): unused_settings,
     ("api.md", "operations"): operations,
+    ("api-fields.md", "fields"): fields,
     ("metrics.md", "metrics"): metrics,
 }
 

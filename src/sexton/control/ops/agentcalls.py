@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sexton.control.context import CONFLICT_TRIES, Call, Context, Operation, active_cluster, busy, invalid
+from sexton.control.fields import Fields
 from sexton.control.ops import instances, tasks
 from sexton.control.records import TaskRecord
 from sexton.core import lifecycle
@@ -111,6 +112,16 @@ def _essential(context: Context, call: Call, record: TaskRecord) -> frozenset[st
     definition = context.records.definition_of(record)
     containers = definition.definition.container_definitions if definition else None
     return frozenset(one.name or "" for one in containers or () if one.essential is not False)
+
+
+_NOTHING_ATTACHED = "nothing here attaches anything yet"
+FIELDS: dict[str, Fields] = {
+    "DiscoverPollEndpoint": Fields(accepted={"zoneId": "the endpoint is the same in every zone"}),
+    "SubmitAttachmentStateChanges": Fields(accepted={"attachments": _NOTHING_ATTACHED}),
+    "SubmitTaskStateChange": Fields(
+        accepted={"attachments": _NOTHING_ATTACHED, "managedAgents": "no managed agent is ever asked for"}
+    ),
+}
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -24,8 +24,8 @@ from sexton.control.context import (
     client_error,
     invalid,
     page,
-    unsupported,
 )
+from sexton.control.fields import Fields
 from sexton.control.records import Entry, ProviderRecord
 from sexton.core import names, tagging
 from sexton.core.capacity import FARGATE
@@ -82,13 +82,9 @@ async def create(
 
 def _group(request: ecs.CreateCapacityProviderRequest) -> ecs.AutoScalingGroupProvider:
     """The group as asked for, with the API's defaults."""
-    if request.managed_instances_provider is not None:
-        raise unsupported("Managed instances are not supported by this control plane; hosts join it by themselves.")
     group = request.auto_scaling_group_provider
     if group is None:
         raise invalid("A capacity provider needs an autoScalingGroupProvider.")
-    if request.cluster:
-        raise invalid("A cluster can be specified only for capacity providers of managed instances.")
     if not group.auto_scaling_group_arn:
         raise invalid("The specified Auto Scaling group ARN is invalid. Specify a valid ARN or name and try again.")
     defaults = ecs.AutoScalingGroupProvider(
@@ -132,8 +128,6 @@ def _over(before: T, said: msgspec.Struct | None) -> T:
 async def update(
     context: Context, call: Call, request: ecs.UpdateCapacityProviderRequest
 ) -> ecs.UpdateCapacityProviderResponse:
-    if request.managed_instances_provider is not None:
-        raise unsupported("Managed instances are not supported by this control plane; hosts join it by themselves.")
     if request.auto_scaling_group_provider is None:
         raise invalid("An update of a capacity provider needs an autoScalingGroupProvider.")
     for _ in range(CONFLICT_TRIES):
@@ -164,8 +158,6 @@ def _existing(context: Context, call: Call, given: str | None, *, ended: bool = 
 async def delete(
     context: Context, call: Call, request: ecs.DeleteCapacityProviderRequest
 ) -> ecs.DeleteCapacityProviderResponse:
-    if request.cluster:
-        raise invalid("A cluster can be specified only for capacity providers of managed instances.")
     for _ in range(CONFLICT_TRIES):
         entry = _existing(context, call, request.capacity_provider, ended=True)
         if entry.value.ended_at:
@@ -253,6 +245,23 @@ def _known(context: Context, call: Call, *, ended: bool) -> dict[str, ecs.Capaci
 
 def _arn(context: Context, call: Call, text: str) -> str:
     return text if text.startswith("arn:") else names.capacity_provider_arn(context.place(call), text)
+
+
+_MANAGED = "hosts join by themselves; leave it out."
+_NOT_SCALED = {"autoScalingGroupProvider": "kept and shown; nothing is scaled"}
+FIELDS: dict[str, Fields] = {
+    "CreateCapacityProvider": Fields(
+        accepted=_NOT_SCALED,
+        refused={"managedInstancesProvider": _MANAGED, "cluster": "it is for managed instances; leave it out."},
+    ),
+    "UpdateCapacityProvider": Fields(
+        accepted=_NOT_SCALED,
+        refused={"managedInstancesProvider": _MANAGED, "cluster": "it is for managed instances; leave it out."},
+    ),
+    "DeleteCapacityProvider": Fields(
+        refused={"cluster": "it is for managed instances; leave it out."},
+    ),
+}
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -20,6 +20,7 @@ from sexton.control.context import (
     invalid,
     page,
 )
+from sexton.control.fields import Fields
 from sexton.control.ops import accountsettings, clustersettings
 from sexton.control.records import ClusterRecord, Entry
 from sexton.core import names, tagging
@@ -136,6 +137,8 @@ async def listing(context: Context, call: Call, request: ecs.ListClustersRequest
     arns = tuple(row.value.cluster.cluster_arn or "" for row in rows if row)
     return ecs.ListClustersResponse(cluster_arns=arns, next_token=token)
 
+
+FIELDS: dict[str, Fields] = {"CreateCluster": Fields(accepted=clustersettings.SHOWN)}
 
 OPERATIONS: dict[str, Operation] = {
     "CreateCluster": create,

@@ -20,6 +20,7 @@ from sexton.control.context import (
     busy,
     invalid,
 )
+from sexton.control.fields import Fields
 from sexton.control.records import ClusterRecord, Entry
 from sexton.core import accountsettings
 from sexton.store.contract import Compare
@@ -142,6 +143,17 @@ async def _swap(
     )
     return table.get(*where) if result.succeeded else None
 
+
+# What a cluster keeps and shows, and nothing acts on.
+SHOWN = {
+    "configuration": "kept and shown; no command is executed and no storage managed",
+    "serviceConnectDefaults": "kept and shown; there is no Service Connect here",
+    "settings": "kept and shown; nobody looks at the insights",
+}
+FIELDS: dict[str, Fields] = {
+    "UpdateCluster": Fields(accepted=SHOWN),
+    "UpdateClusterSettings": Fields(accepted={"settings": SHOWN["settings"]}),
+}
 
 OPERATIONS: dict[str, Operation] = {
     "UpdateCluster": update,

@@ -25,6 +25,7 @@ from sexton.control.context import (
     page,
     same_cluster,
 )
+from sexton.control.fields import Fields
 from sexton.control.records import Entry, InstanceRecord, TaskRecord
 from sexton.core import capacity, lifecycle, names, query, resources, tagging
 from sexton.core.lifecycle import StopCode
@@ -288,6 +289,16 @@ async def change(
         if result.succeeded:
             return records.instances.get(*where)
     raise busy(f"container instance {text}")
+
+
+FIELDS: dict[str, Fields] = {
+    "RegisterContainerInstance": Fields(
+        accepted={
+            "instanceIdentityDocumentSignature": "the document is believed unsigned",
+            "platformDevices": "nothing is placed by devices yet",
+        }
+    ),
+}
 
 
 OPERATIONS: dict[str, Operation] = {

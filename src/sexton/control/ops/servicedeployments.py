@@ -11,6 +11,7 @@ import msgspec
 
 from sexton.control import serviceview
 from sexton.control.context import CONFLICT_TRIES, Call, Context, Operation, active_cluster, busy, invalid, page
+from sexton.control.fields import Fields
 from sexton.control.ops import services
 from sexton.control.records import Entry, ServiceRecord
 from sexton.core import names, rollout
@@ -164,6 +165,11 @@ async def describe_revisions(
         else:
             failures.append(ecs.Failure(arn=text, reason="MISSING"))
     return ecs.DescribeServiceRevisionsResponse(service_revisions=tuple(found), failures=tuple(failures))
+
+
+FIELDS: dict[str, Fields] = {
+    "ContinueServiceDeployment": Fields(accepted={"action": "there is never anything to go on from"}),
+}
 
 
 OPERATIONS: dict[str, Operation] = {

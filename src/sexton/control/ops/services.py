@@ -391,10 +391,17 @@ async def listing_by_namespace(
 
 FIELDS: dict[str, Fields] = {
     "CreateService": Fields(
-        accepted=serviceterms.ACCEPTED | {"role": "kept and shown; it is for load balancers"},
+        accepted=serviceterms.ACCEPTED
+        | {
+            "role": "kept and shown; it is for load balancers",
+            "clientToken": "a service's name alone makes a request safe to repeat",
+        },
         refused=serviceterms.REFUSED,
     ),
     "UpdateService": Fields(accepted=serviceterms.ACCEPTED, refused=serviceterms.REFUSED),
+    "ListServicesByNamespace": Fields(
+        accepted={"maxResults": "there is nothing to list", "nextToken": "there is nothing to list"}
+    ),
 }
 
 OPERATIONS: dict[str, Operation] = {

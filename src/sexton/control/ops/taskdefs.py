@@ -20,6 +20,7 @@ from sexton.control.context import (
     page_end,
     page_token,
 )
+from sexton.control.fields import Fields
 from sexton.control.records import DefinitionRecord, Entry, revision_key
 from sexton.core import capabilities, constraint, definition, names, tagging
 from sexton.core.constraint import RuleError
@@ -189,6 +190,20 @@ async def families(
     found = context.revisions.families(call.region, request.family_prefix or "", request.status or "ACTIVE")
     listed, token = page(found, request.next_token, request.max_results)
     return ecs.ListTaskDefinitionFamiliesResponse(families=tuple(listed), next_token=token)
+
+
+FIELDS: dict[str, Fields] = {
+    "RegisterTaskDefinition": Fields(
+        accepted={
+            "runtimePlatform": "kept and shown; the host's own platform is what runs",
+            "ephemeralStorage": "kept and shown; a task has the engine's disk",
+        },
+        refused={
+            "inferenceAccelerators": "there are no inference accelerators here; leave it out.",
+            "trustedExecutionConfiguration": "no agent here isolates a task like that; leave it out.",
+        },
+    ),
+}
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -402,9 +402,11 @@ _REFUSED = {
     "overrides.containerOverrides.environmentFiles": "name them in the task definition instead.",
     "overrides.containerOverrides.resourceRequirements": "name them in the task definition instead.",
 }
+_ACCEPTED = {"referenceId": "it is for AWS's own services, and nothing shows it"}
 FIELDS: dict[str, Fields] = {
-    "RunTask": Fields(refused=_REFUSED),
-    "StartTask": Fields(refused=_REFUSED),
+    "RunTask": Fields(accepted=_ACCEPTED, refused=_REFUSED),
+    "StartTask": Fields(accepted=_ACCEPTED, refused=_REFUSED),
+    "ListTasks": Fields(refused={"daemonName": "there are no Daemons of managed instances here; leave it out."}),
 }
 
 OPERATIONS: dict[str, Operation] = {

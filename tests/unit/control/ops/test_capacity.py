@@ -210,7 +210,7 @@ async def test_what_else_is_refused(world):
         await make(world, "x", managedTerminationProtection="ENABLED")
     with pytest.raises(InvalidParameterException, match="autoScalingGroupProvider"):
         await world.do("CreateCapacityProvider", name="x")
-    with pytest.raises(InvalidParameterException, match="managed instances"):
+    with pytest.raises(UnsupportedFeatureException, match="managed instances"):
         await world.do("CreateCapacityProvider", name="x", cluster="default", autoScalingGroupProvider=GROUP)
     managed = {
         "infrastructureRoleArn": "arn:aws:iam::123456789012:role/x",
@@ -219,7 +219,7 @@ async def test_what_else_is_refused(world):
             "networkConfiguration": {"subnets": ["s"]},
         },
     }
-    with pytest.raises(UnsupportedFeatureException, match="Managed instances"):
+    with pytest.raises(UnsupportedFeatureException, match="managedInstancesProvider"):
         await world.do("CreateCapacityProvider", name="x", cluster="default", managedInstancesProvider=managed)
     for name in ("nowhere", "a b"):
         with pytest.raises(ClientException, match="does not exist"):

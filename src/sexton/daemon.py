@@ -95,6 +95,7 @@ def _parser(role: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--root", dest="care_root", metavar="DIR", help="the host's root directory [SEXTON_CARE_ROOT]"
         )
+        parser.add_argument("--check", action="store_true", help="read the policy, say what it allows, change nothing")
     if role in ("up", "agent"):
         parser.add_argument("--cluster", metavar="NAME", help="cluster to join [ECS_CLUSTER]")
         parser.add_argument(
@@ -257,6 +258,15 @@ def main(role: str, arguments: list[str]) -> int:
 
 
 def _run_errand(command: Command) -> int:
+    if command.role == "care":
+        from sexton.care.policy import BadPolicy, describe, read_policy
+
+        try:
+            print(describe(read_policy(Path(command.settings.care_policy))))  # noqa: T201 - it is what was asked for
+        except BadPolicy as error:
+            print(f"sexton: {error}", file=sys.stderr)  # noqa: T201
+            return EXIT_FAILED
+        return 0
     from sexton.agent import check
 
     log.configure("crit")  # what is asked for is said once, by the answer

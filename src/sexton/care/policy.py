@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from sexton.core import values
+from sexton.core.finding import span
 from sexton.core.policy import Mode, Policy, Remedies, Rule, Window
 from sexton.core.values import BadValue
 
@@ -141,6 +142,29 @@ def _clock(where: str, value: Any) -> int:
         if minutes <= 24 * 60:
             return minutes
     raise BadPolicy(f'{where} is {value!r}: say a time of day such as "02:30"')
+
+
+def describe(policy: Policy) -> str:
+    """What a policy allows, for a person."""
+    lines = [f"policy: {policy.source}", f"at most {policy.per_day} actions a day"]
+    for window in policy.windows:
+        days = ", ".join(DAYS[day] for day in sorted(window.days))
+        lines.append(f"only from {_of_day(window.begins)} to {_of_day(window.ends)} on {days}")
+    for field in msgspec.structs.fields(Remedies):
+        rule = policy.remedies.of(field.encode_name)
+        if rule.mode is not Mode.ACT:
+            lines.append(f"{field.encode_name}: {rule.mode}")
+            continue
+        never = f", never {', '.join(rule.never)}" if rule.never else ""
+        lines.append(
+            f"{field.encode_name}: acts on {', '.join(rule.only) or 'nothing'}{never}; after {span(rule.after)}, "
+            f"{rule.per_day} times a day, {rule.most_touched} things at once, {span(rule.seconds)} each"
+        )
+    return "\n".join(lines)
+
+
+def _of_day(minute: int) -> str:
+    return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
 def read_span(text: str) -> float:

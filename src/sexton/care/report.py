@@ -73,6 +73,26 @@ def _told(sight: Sight) -> tuple[str, str, str | None]:
             return "could-not-look", reason, next_step
 
 
+# What node-problem-detector keeps of a plugin's output unless it is told otherwise.
+LINE = 80
+
+
+def as_line(seen: Round) -> str:
+    """One line, short enough for a node's condition; the exit code says the rest."""
+    blind = [sight.probe.name for sight in seen.sights if isinstance(sight.outcome, CouldNotLook)]
+    looked = [sight.probe.name for sight in seen.sights if isinstance(sight.outcome, Looked)]
+    if seen.findings:
+        more = f" (+{len(seen.findings) - 1} more)" if len(seen.findings) > 1 else ""
+        told = seen.findings[0].title
+        said = told if len(told) + len(more) <= LINE else told[: LINE - len(more) - 3] + "..."
+        line = said + more
+    elif blind or not looked:
+        line = f"unknown: could not see {', '.join(blind) or 'anything'}"
+    else:
+        line = f"nothing found by {', '.join(looked)}"
+    return "".join(char if char.isprintable() else "?" for char in line)[:LINE]
+
+
 _RED, _YELLOW, _GREEN, _BOLD, _DIM, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 

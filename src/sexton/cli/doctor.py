@@ -21,6 +21,10 @@ def doctor_command(
     json_: bool = typer.Option(
         False, "--json", help="One JSON object instead of text; the schema is in docs/doctor.md."
     ),
+    npd: bool = typer.Option(
+        False, "--npd", help="One short line, as a custom plugin of node-problem-detector says it."
+    ),
+    probe: list[str] = typer.Option([], help="Look with this probe only; can be given more than once."),
     state_dir: Path = typer.Option(STATE_DIR, help="Where the figures of the last look are kept, to tell growth."),
     docker_host: str = typer.Option(
         "",
@@ -36,15 +40,21 @@ def doctor_command(
 
     Exit code 0: healthy. 1: findings. 2: nothing found, but something could not be looked at.
     """
-    from sexton.care.look import look_around
-    from sexton.care.report import as_json, as_text, exit_code
+    from sexton.care.look import PROBES, look_around
+    from sexton.care.report import as_json, as_line, as_text, exit_code
 
     if not root.is_dir():
         typer.echo(f"cannot look at {root}: no such directory. Give --root the host's root directory.", err=True)
         raise typer.Exit(2)
     root = Path(os.path.abspath(root))  # not resolved: /proc/<pid>/root is a link that must stay one
-    seen = asyncio.run(look_around(root, docker_host or default_docker_host(root), state_dir))
-    if json_:
+    known = {one.name: one for one in PROBES}
+    if unknown := [name for name in probe if name not in known]:
+        raise typer.BadParameter(f"no probe {', '.join(unknown)}; there are {', '.join(known)}", param_hint="--probe")
+    chosen = tuple(known[name] for name in dict.fromkeys(probe)) or PROBES
+    seen = asyncio.run(look_around(root, docker_host or default_docker_host(root), state_dir, chosen))
+    if npd:
+        sys.stdout.write(as_line(seen) + "\n")
+    elif json_:
         sys.stdout.write(as_json(seen).decode() + "\n")
     else:
         sys.stdout.write(as_text(seen, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))

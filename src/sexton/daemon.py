@@ -405,6 +405,7 @@ class _Roles:
         must never be what ends them."""
         from sexton.care.app import Caretaker
         from sexton.care.app import Options as CareOptions
+        from sexton.store.contract import StoreError
 
         def ended(name: str, error: BaseException) -> None:
             logger.error("the caretaker ended, the other roles go on", extra={"task_name": name})
@@ -415,6 +416,10 @@ class _Roles:
             await caretaker.start()
         except Exception as error:
             await caretaker.stop()
+            if alone and isinstance(error, StoreError):
+                from sexton.agent.standdown import StandDown
+
+                raise StandDown(f"this caretaker cannot have its ledger: {error}", "Then start it again") from None
             if alone:
                 raise
             # The edge of a role that others do not need.

@@ -40,7 +40,7 @@ from sexton.core.rounds import rest, sentence
 from sexton.host.offload import in_thread
 from sexton.host.proc import Boot, boot
 from sexton.kit.supervise import Nursery
-from sexton.store.contract import Durability, Store
+from sexton.store.contract import Durability, Store, StoreError
 from sexton.store.opening import open_store
 
 log = logging.getLogger(__name__)
@@ -149,12 +149,19 @@ class Caretaker:
         return frozenset([one.name for one in probes] + [one.name for one in watchers])
 
     async def _run(self) -> None:
-        for said in await self._actor.finish(time.time()):
-            log.warning("unfinished remedy", extra={"says": said})
+        try:
+            for finished in await self._actor.finish(time.time()):
+                log.warning("unfinished remedy", extra={"says": finished})
+        except StoreError as error:
+            log.error("an unfinished remedy cannot be finished", extra={"reason": str(error)})
         while True:
             began, cpu = time.monotonic(), cpu_seconds()
             self._news.clear()
-            said = await self._round()
+            try:
+                said = await self._round()
+            except StoreError as error:
+                # Nothing is done that cannot be written down; looking goes on.
+                said = f"a round was cut short, the ledger cannot be written: {error}"
             self._rounds += 1
             self._round_cpu += cpu_seconds() - cpu
             if said != self._said:

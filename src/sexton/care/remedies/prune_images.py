@@ -8,7 +8,9 @@ image without a registry's digest is left alone.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from sexton.care.remedy import CannotAct, Ground, Remedy
 from sexton.core.action import Cannot, Did, Plan, PlannedStep, Proof
@@ -29,6 +31,7 @@ async def plan(ground: Ground, finding: Finding) -> Plan | Cannot:
         return Cannot(str(error), "Give DOCKER_HOST an address of that kind.")
     try:
         async with asyncio.timeout(LIST_SECONDS):
+            engine = await runtime.describe()
             images, used = await _images_and_users(runtime)
     except TimeoutError:
         return Cannot(f"the container engine did not list its images within {LIST_SECONDS:g} s", "See docker info.")
@@ -36,6 +39,9 @@ async def plan(ground: Ground, finding: Finding) -> Plan | Cannot:
         return Cannot(f"cannot ask the container engine at {ground.docker_host}: {fault}", "See docker info.")
     finally:
         await runtime.close()
+    mount = finding.fingerprint.split("/", 2)[-1]
+    if not _same_disk(ground.root, mount, engine.root_dir):
+        return Cannot(f"the container engine keeps nothing on {mount}: its images are in {engine.root_dir}")
     rule = ground.rule if isinstance(ground.rule, PruneImages) else PruneImages()
     chosen = unused_images(images, used, older_than=ground.now - rule.unused_for, most=rule.most_touched)
     if not chosen:
@@ -56,9 +62,18 @@ async def plan(ground: Ground, finding: Finding) -> Plan | Cannot:
     )
 
 
+def _same_disk(root: Path, mount: str, folder: str) -> bool:
+    """Does removing images help there? Where nobody can tell, the finding decides."""
+    if not folder:
+        return True
+    try:
+        return os.stat(root / mount.lstrip("/")).st_dev == os.stat(root / folder.lstrip("/")).st_dev
+    except OSError:
+        return True
+
+
 async def _images_and_users(runtime: Runtime) -> tuple[list[Stored], frozenset[str]]:
     """All images, and the ids of those that some container is made from."""
-    await runtime.describe()
     images = [
         Stored(id=image.id, names=image.tags, size=image.size, created=image.created_at, elsewhere=bool(image.digests))
         for image in await runtime.images()

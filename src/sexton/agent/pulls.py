@@ -29,6 +29,8 @@ PULL_BACKOFF = Backoff(first=1.1, cap=5.0)
 SILENT_TRIES = 2
 DIGEST_TRIES = 9
 DIGEST_BACKOFF = Backoff(first=0.01, cap=5.0, factor=3.0)
+# With an image on the host that will do, a registry that stays away for a few seconds is not waited for any longer.
+DIGEST_TRIES_WITH_IMAGE = 7
 SAY_SECONDS = 10.0
 TAG_TRIES = 5
 TAG_PAUSE = 0.1
@@ -140,21 +142,21 @@ class Pulls:
         while any(ref in self._leaving for ref in refs):
             await next(self._leaving[ref] for ref in refs if ref in self._leaving).wait()
 
-    async def digest(self, ref: str, auth: registryauth.Auth | None) -> str:
+    async def digest(self, ref: str, auth: registryauth.Auth | None, tries: int = DIGEST_TRIES) -> str:
         """What the registry has under a reference now; "" when it cannot be asked for that."""
         try:
-            return await self._digests.do((ref, _who(auth)), f"digest-{ref}", lambda: self._digest(ref, auth))
+            return await self._digests.do((ref, _who(auth)), f"digest-{ref}", lambda: self._digest(ref, auth, tries))
         except CalledOff as error:
             raise EngineAway(str(error)) from None
 
-    async def pull(self, ref: str, auth: registryauth.Auth | None) -> None:
+    async def pull(self, ref: str, auth: registryauth.Auth | None, tries: int = PULL_TRIES) -> None:
         """Have the image here. EngineAway, Unavailable (after all tries), NotFound or Refused when that fails."""
         key = (ref, _who(auth))
         state = self._states.setdefault(key, PullState(ref=ref, since=self._clock()))
         state.tasks += 1
         try:
             with self.hold(ref):
-                await self._pulls.do(key, f"pull-{ref}", lambda: self._pull(ref, auth, state))
+                await self._pulls.do(key, f"pull-{ref}", lambda: self._pull(ref, auth, state, tries))
         except CalledOff as error:
             raise EngineAway(str(error)) from None
         finally:
@@ -174,19 +176,19 @@ class Pulls:
             else:
                 return
 
-    async def _digest(self, ref: str, auth: registryauth.Auth | None) -> str:
+    async def _digest(self, ref: str, auth: registryauth.Auth | None, tries: int) -> str:
         delays = DIGEST_BACKOFF.delays()
-        for attempt in range(1, DIGEST_TRIES + 1):
+        for attempt in range(1, tries + 1):
             try:
                 return await self._runtime.digest(ref, auth)
             except Unavailable as error:
                 await self._engine_answers()
-                if attempt == DIGEST_TRIES or (isinstance(error, TimedOut) and attempt >= SILENT_TRIES):
+                if attempt == tries or (isinstance(error, TimedOut) and attempt >= SILENT_TRIES):
                     raise
                 await asyncio.sleep(next(delays))
         raise AssertionError("the last try ends in an answer or a fault")
 
-    async def _pull(self, ref: str, auth: registryauth.Auth | None, state: PullState) -> None:
+    async def _pull(self, ref: str, auth: registryauth.Auth | None, state: PullState, tries: int) -> None:
         host = registryauth.host_of(ref)
         turn = self._turns.setdefault(host, asyncio.Semaphore(self._limit))
         if turn.locked():
@@ -194,7 +196,7 @@ class Pulls:
         async with turn:
             state.waiting = False
             delays = PULL_BACKOFF.delays()
-            for attempt in range(1, PULL_TRIES + 1):
+            for attempt in range(1, tries + 1):
                 state.attempt = attempt
                 try:
                     await self._once(ref, auth, state)
@@ -202,12 +204,12 @@ class Pulls:
                     raise
                 except Unavailable as error:
                     await self._engine_answers()
-                    last = attempt == PULL_TRIES or (isinstance(error, TimedOut) and attempt >= SILENT_TRIES)
+                    last = attempt == tries or (isinstance(error, TimedOut) and attempt >= SILENT_TRIES)
                     self._say_failed(ref, attempt, error)
                     if last:
                         raise
                 except Refused as error:
-                    if _DISK_FULL not in str(error) or attempt == PULL_TRIES:
+                    if _DISK_FULL not in str(error) or attempt == tries:
                         raise
                     self._say_failed(ref, attempt, error)
                     self.make_room()

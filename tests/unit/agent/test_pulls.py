@@ -325,3 +325,14 @@ async def test_a_reference_that_is_none_is_no_crash() -> None:
         host.runtime.down()
         with pytest.raises(EngineAway):
             await host.context.supplies.pulls.digest("none", None)
+
+
+async def test_a_host_that_is_offline_starts_what_it_has_within_seconds() -> None:
+    async with Host(engine(IMAGE), pull_behavior="default") as host:
+        host.runtime.fail("digest", Unavailable("lookup registry: no such host"), 99)
+        host.runtime.fail("pull", Unavailable("lookup registry: no such host"), 99)
+        began = now()
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        assert now() - began < 6 and (host.runtime.count("digest"), host.runtime.count("pull")) == (7, 1)
+        assert host.known().reason == "CannotPullImageManifestError: lookup registry: no such host"

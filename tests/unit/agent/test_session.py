@@ -364,3 +364,54 @@ async def test_other_refusals_are_waited_out(error: Exception, monkeypatch: pyte
         at.line.refusals = [error] * 5
         await at.line.socket()
         assert at.line.ended is None and len(at.line.dials) == 6
+
+
+KEYS = {
+    "credentialsId": "c-1",
+    "roleArn": "arn:role",
+    "accessKeyId": "ASIA1",
+    "secretAccessKey": "hunter2",
+    "sessionToken": "hunter2-token",
+    "expiration": "2033-01-01T00:00:00Z",
+}
+
+
+async def test_keys_of_roles_are_kept_in_memory_only_and_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Connected(monkeypatch) as at:
+        socket = await at.line.socket()
+        message = payload(task())
+        message["tasks"][0] |= {"executionRoleCredentials": KEYS, "roleCredentials": KEYS | {"credentialsId": "c-2"}}
+        socket.say("PayloadMessage", **message)
+        await at.host.until_running()
+        acks = socket.answers("IAMRoleCredentialsAckRequest")
+        assert sorted(one["credentialsId"] for one in acks) == ["c-1", "c-2"]
+        assert {one["expiration"] for one in acks} == {KEYS["expiration"]} and {one["messageId"] for one in acks} == {
+            "p1"
+        }
+        await at.host.checkpoint.flush()
+        saved = b"".join(at.host.store.rows.values())
+        assert b"hunter2" not in saved and b"ASIA1" not in saved and b"c-1" in saved
+        found = at.host.context.supplies.roles.find(arn(), "TaskExecution")
+        assert found is not None and found[1].secret_access_key == "hunter2"
+
+
+async def test_keys_are_renewed_and_those_of_strangers_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Connected(monkeypatch) as at:
+        socket = await at.line.socket()
+        socket.say("PayloadMessage", **payload(task()))
+        await at.host.until_running()
+        renewed = {"messageId": "r1", "taskArn": arn(), "roleType": "TaskExecution", "roleCredentials": KEYS}
+        for wrong in (
+            renewed | {"taskArn": arn(9)},
+            renewed | {"roleType": "Another"},
+            {key: value for key, value in renewed.items() if key != "messageId"},
+            renewed | {"roleCredentials": {"credentialsId": "c-9"}},
+        ):
+            socket.say("IAMRoleCredentialsMessage", **wrong)
+        await settle()
+        assert socket.answers("IAMRoleCredentialsAckRequest") == []
+        socket.say("IAMRoleCredentialsMessage", **renewed)
+        await until(lambda: bool(socket.answers("IAMRoleCredentialsAckRequest")))
+        assert socket.answers("IAMRoleCredentialsAckRequest") == [
+            {"messageId": "r1", "credentialsId": "c-1", "expiration": KEYS["expiration"]}
+        ]

@@ -8,7 +8,7 @@ remembered as the reason, and creation decides whether the image that may be her
 
 from __future__ import annotations
 
-from sexton.agent.pulls import EngineAway
+from sexton.agent.pulls import PULL_TRIES, EngineAway
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.resolve import NoLogin, local_image, login
 from sexton.core import images, reasons
@@ -30,7 +30,9 @@ async def pull(
         wanted = known.image_digest
         if images.asks_registry(behaviour, here=image is not None, pulled_before=supplies.book.was_pulled(ref)):
             if not _is_it(image, ref, wanted):
-                error, fatal = await _fetch(context, desired, container, wanted)
+                # Where the registry did not even name the image, and one is here that will do, it is asked just once.
+                once = image is not None and known.reason and not images.failure_ends_task(behaviour)
+                error, fatal = await _fetch(context, desired, container, wanted, 1 if once else PULL_TRIES)
                 image = await local_image(context, ref)
             if image is not None and not error:
                 await supplies.book.pulled(ref, image.id, image.size, context.clock())
@@ -54,7 +56,7 @@ def _is_it(image: ImageInfo | None, ref: str, digest: str) -> bool:
 
 
 async def _fetch(
-    context: StepContext, desired: DesiredTask, container: acs_task.Container, digest: str
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, digest: str, tries: int
 ) -> tuple[str, bool]:
     """Pull; the error as the wire names it or nothing, and whether it ends the task whatever is here."""
     ref = container.image or ""
@@ -64,7 +66,7 @@ async def _fetch(
     try:
         auth = await login(context, desired, container)
         with pulls.hold(exact):
-            await pulls.pull(exact, auth)
+            await pulls.pull(exact, auth, tries)
             if exact != ref:
                 await pulls.tag(exact, ref)
     except EngineAway:

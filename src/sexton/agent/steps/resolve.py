@@ -6,7 +6,7 @@ otherwise the registry does, so that a tag which moves meanwhile moves nothing o
 
 from __future__ import annotations
 
-from sexton.agent.pulls import EngineAway
+from sexton.agent.pulls import DIGEST_TRIES, DIGEST_TRIES_WITH_IMAGE, EngineAway
 from sexton.agent.rolekeys import MissingRole
 from sexton.agent.steps.context import StepContext
 from sexton.cloud.credentials import NoCredentials
@@ -43,7 +43,10 @@ async def resolve(
             digest = images.digest_of(here.digests if here else (), ref)
         else:
             try:
-                digest = await context.supplies.pulls.digest(ref, await login(context, desired, container))
+                auth = await login(context, desired, container)
+                will_do = here is not None and not images.failure_ends_task(behaviour)
+                tries = DIGEST_TRIES_WITH_IMAGE if will_do else DIGEST_TRIES
+                digest = await context.supplies.pulls.digest(ref, auth, tries)
             except EngineAway:
                 raise
             except NoLogin as no:

@@ -196,7 +196,7 @@ def test_a_real_prometheus_scrapes_a_caretakers_page_and_answers_every_panel(tmp
     ]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
         try:
-            wait_for(port, 'image_zone:sexton_memcg_ratio:avg{zone="1a"} and on() up{instance="well"} == 1')
+            wait_for(port, "count(sexton:memcg_ratio) == 2 and on() count(image_zone:sexton_memcg_ratio:avg) == 2")
             ratio = ask(port, "sexton:memcg_ratio")
             assert {row["metric"]["instance"]: round(float(row["value"][1]), 1) for row in ratio} == {
                 "sick": 286.2,

@@ -331,6 +331,7 @@ def _code_of(error: BaseException) -> int:
     """Log why the process cannot go on, and with which code it ends."""
     from sexton.agent.standdown import EXIT_CODE, StandDown
     from sexton.control.app import CannotListen
+    from sexton.control.identity import IdentityError
     from sexton.control.keys import KeysError
     from sexton.control.presence import BeingLoaded
     from sexton.kit.certificate import CertificateError
@@ -340,7 +341,7 @@ def _code_of(error: BaseException) -> int:
         case StandDown():
             logger.error("standing down", extra={"cause": error.cause, "cure": error.cure, "code": EXIT_CODE})
             return EXIT_CODE
-        case BeingLoaded() | CannotListen() | CertificateError() | KeysError() | StoreError():
+        case BeingLoaded() | CannotListen() | CertificateError() | IdentityError() | KeysError() | StoreError():
             logger.error("cannot start", extra={"reason": str(error)})
             return EXIT_FAILED
         case OSError(filename=name, strerror=str(reason)) if name is not None:
@@ -378,6 +379,7 @@ class _Roles:
                 store=chosen.store,
                 advertise=chosen.advertise,
                 tls=TlsFiles(Path(chosen.tls_cert), Path(chosen.tls_key)) if chosen.tls_cert else None,
+                identity=Path(chosen.identity_certificates) if chosen.identity_certificates else None,
                 events_kept=chosen.events_kept,
                 pace=pace,
             )

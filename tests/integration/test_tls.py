@@ -19,7 +19,7 @@ from botocore.exceptions import SSLError
 
 from node import Role, free_port, until
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(180)
 
 
 def issue(place: Path, name: str) -> tuple[Path, Path]:

@@ -26,6 +26,7 @@ from sexton.control.dispatch import Dispatcher
 from sexton.control.eventlog import KEPT
 from sexton.control.frontdoor import FrontDoor, Upgrade, malformed, refuse
 from sexton.control.gates import Gates
+from sexton.control.identity import IdentityCheck
 from sexton.control.keys import Key
 from sexton.control.keystore import Keystore
 from sexton.control.leader import LEASE_SECONDS, Leadership
@@ -78,6 +79,7 @@ class Options(NamedTuple):
     store: str = ""  # a store's URL; empty means SQLite in the data directory
     advertise: str = ""  # URL at which agents and other replicas reach this one; empty means the address it listens on
     tls: TlsFiles | None = None
+    identity: Path | None = None  # certificates that container instances must prove themselves by
     events_kept: int = KEPT  # how many events the stream keeps
     lease: float = LEASE_SECONDS  # how long a replica that died is waited for, where several share a store
     limits: Limits = LIMITS
@@ -166,7 +168,8 @@ class ControlPlane:
                 f"cannot listen on {options.host}:{options.port}: {error.strerror}; "
                 "stop what uses the port, or choose another with --listen"
             ) from None
-        context = indexed._replace(endpoint=self.endpoint)
+        identity = IdentityCheck.load(options.identity) if options.identity else None
+        context = indexed._replace(endpoint=self.endpoint, identity=identity)
         if isinstance(store, Distant):
             context = context._replace(replica=replica_name(), gates=Gates(), trouble=lambda: store.trouble)
             self._leadership = Leadership(store, context.replica, ttl=options.lease)

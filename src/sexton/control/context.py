@@ -17,6 +17,7 @@ import msgspec
 
 from sexton.control.eventlog import KEPT, EventLog
 from sexton.control.gates import Gates
+from sexton.control.identity import IdentityCheck
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
 from sexton.control.scheduler import Scheduler
@@ -58,6 +59,7 @@ class Context(NamedTuple):
     replica: str = ""  # its name among those over one store; it has none where it is alone
     gates: Gates | None = None
     events: EventLog | None = None
+    identity: IdentityCheck | None = None  # None: documents are taken unsigned
     trouble: Callable[[], str] = str  # what keeps the store from taking writes; empty while nothing does
     new_id: Callable[[], str] = lambda: secrets.token_hex(16)
     clock: Callable[[], float] = time.time

@@ -43,6 +43,14 @@ ROWS: tuple[Setting, ...] = (
         values.text,
         "where the control plane keeps its records, such as etcd://host:2379,other:2379; empty means a file in the "
         "data directory",
+        secret=True,  # it may hold a password
+    ),
+    Setting(
+        "SEXTON_IDENTITY_CERTIFICATES",
+        "identity_certificates",
+        values.text,
+        "PEM file of the certificates that EC2 signs identity documents with; only hosts with such a document may "
+        "register then. Empty means that documents are taken unsigned",
     ),
     Setting(
         "SEXTON_EVENTS_KEPT",

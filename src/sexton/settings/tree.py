@@ -117,6 +117,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     account: str = "000000000000"
     store: str = ""
     events_kept: int = 10_000
+    identity_certificates: str = ""
     advertise: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -23,7 +23,7 @@ from sexton.control.context import Call, Context
 from sexton.control.link.delivery import RESEND_AFTER, Delivery
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
 from sexton.control.link.socket import AgentSocket, Gone
-from sexton.control.records import Entry, InstanceRecord, TaskRecord
+from sexton.control.records import Entry, InstanceRecord, KeyRecord, TaskRecord
 from sexton.core import names, render
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import StoreError
@@ -64,6 +64,7 @@ class AcsLink:
         self._closings = Nursery("acs-closings")
         context.records.tasks.listen(self._on_task)
         context.records.instances.listen(self._on_instance)
+        context.records.keys.listen(self._on_key)
 
     def _on_instance(
         self, _key: str, before: Entry[InstanceRecord] | None, after: Entry[InstanceRecord] | None
@@ -77,6 +78,14 @@ class AcsLink:
             self._closings.start("deregistered", session.close("the container instance is inactive"))
         elif before.value.replica == self._context.replica and after.value.replica not in ("", before.value.replica):
             self._closings.start("elsewhere", session.close("a newer connection took over"))
+
+    def _on_key(self, access_key: str, _before: object, after: Entry[KeyRecord] | None) -> None:
+        """A key that is not accepted any more opens no connection, and keeps none open either."""
+        if after is not None and not after.value.disabled:
+            return
+        for session in list(self._sessions.values()):
+            if session.peer.call.access_key == access_key:
+                self._closings.start("key", session.close("its key is not accepted any more"))
 
     def show_all(self) -> None:
         """Write anew whose agents are here: nothing that was written before counts any more."""

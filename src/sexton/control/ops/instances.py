@@ -70,6 +70,10 @@ async def register(
     records = context.records
     if problem := tagging.problem(request.tags):
         raise invalid(problem)
+    if context.identity is not None:
+        await context.identity.check(
+            request.instance_identity_document, request.instance_identity_document_signature, call.region
+        )
     for _ in range(CONFLICT_TRIES):
         home = active_cluster(context, call, request.cluster)
         cluster = home.value.name

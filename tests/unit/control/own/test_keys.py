@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from amazon_agent import AmazonAgent, recorded_calls
+from amazon_agent import AmazonAgent, Closed, recorded_calls
 from sexton.core.roles import AGENT_OPERATIONS
 from sexton.wire import ecs
 
@@ -189,6 +189,21 @@ async def test_a_key_is_switched_off_and_on_and_deleted(admin):
     await admin.own("DELETE", path)
     assert (await reader.ecs("ListClusters"))[1]["__type"] == "UnrecognizedClientException"
     assert (await admin.own("DELETE", path))[1]["__type"] == "ResourceNotFoundException"
+
+
+@pytest.mark.parametrize(("method", "action"), [("POST", "/disable"), ("DELETE", "")])
+async def test_an_agents_connection_ends_with_its_key(admin, plane, method, action):
+    key = await made(admin, "agent")
+    agent = AmazonAgent(plane.host, admin.with_key(key).key)
+    answer = await agent.replay(recorded_calls("RegisterContainerInstance")[0])
+    agent.instance = answer.json["containerInstance"]["containerInstanceArn"]
+    async with await agent.open("acs") as acs:
+        await acs.expect("HeartbeatMessage")
+        assert (await admin.own(method, f"/sexton/keys/{key['accessKeyId']}{action}"))[0] == 200
+        with pytest.raises(Closed):
+            await acs.expect("nothing more")
+        with pytest.raises(AssertionError, match="AccessDeniedException"):
+            await agent.open("acs")
 
 
 async def test_the_control_planes_own_key_can_only_be_rotated(admin, plane):

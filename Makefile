@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run setup test lint types docs bench soak lock fmt generate clean
+.PHONY: help run setup test lint types docs bench soak deb lock fmt generate clean
 help: ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -32,6 +32,9 @@ bench: setup ## figures beside the floor, in one run
 
 soak: setup ## the fault and leak campaigns with large counts
 	SEXTON_SOAK=1 $(PY) -m pytest --timeout 7200 tests -m "slow"
+
+deb: ## a Debian package, into dist/
+	@scripts/setup.sh run && scripts/build_deb.sh
 
 fmt: setup ## format and fix what can be fixed
 	.venv/bin/ruff check --fix . ; .venv/bin/ruff format .

@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache"
@@ -52,17 +52,18 @@ exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot . /sbin/in
 """
 
 
-def rootfs() -> Path:
-    """The cached root file system, made now if this is the first time."""
+def rootfs(*packages: str) -> Path:
+    """The cached root file system, with these packages besides; made now if this is the first time."""
     CACHE.mkdir(exist_ok=True)
-    ready = CACHE / f"systemd-rootfs-{SUITE}"
+    ready = CACHE / "-".join(("systemd-rootfs", SUITE, *packages))
     with (CACHE / "systemd-rootfs.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.is_dir():
+            include = ",".join(("systemd", "systemd-sysv", "dbus", *packages))
             draft = CACHE / f".draft-{secrets.token_hex(4)}"
             try:
                 made = subprocess.run(
-                    ["mmdebstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus", SUITE, str(draft)],
+                    ["mmdebstrap", "--variant=minbase", f"--include={include}", SUITE, str(draft)],
                     capture_output=True,
                     text=True,
                     check=False,
@@ -77,13 +78,14 @@ def rootfs() -> Path:
 class Systemd:
     """One running systemd; use as a context manager. ``root`` is its root directory as seen from here."""
 
-    def __init__(self, units: Mapping[str, str], scratch: Path) -> None:
+    def __init__(self, units: Mapping[str, str], scratch: Path, packages: Sequence[str] = ()) -> None:
         """``units``: file name to text, put where systemd finds them before it starts; those with an [Install]
         section are not enabled by that: start them, or name them in another's Wants."""
         self._units = scratch / "units"
         self._units.mkdir()
         for name, text in units.items():
             (self._units / name).write_text(text)
+        self._packages = tuple(packages)
         self._scratch = scratch / "scratch"
         self._scratch.mkdir()
         self._groups: list[Path] = []
@@ -95,7 +97,7 @@ class Systemd:
         return Path(f"/proc/{self.pid}/root")
 
     def __enter__(self) -> Systemd:
-        lower = rootfs()
+        lower = rootfs(*self._packages)
         # The same name everywhere: systemd mirrors its group of the unified hierarchy into its own.
         name = f"sexton-test-{secrets.token_hex(4)}"
         self._groups = [tree / name for tree in _hierarchies()]
@@ -137,10 +139,10 @@ class Systemd:
     def systemctl(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.run("systemctl", *words)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, seconds: float = END_DEADLINE) -> subprocess.CompletedProcess[str]:
         """A command inside; -r because without it nsenter keeps this side's root directory."""
         inside = ["nsenter", "-t", str(self.pid), "-p", "-m", "-u", "-i", "-n", "-r", "-w"]
-        return subprocess.run([*inside, *words], capture_output=True, text=True, timeout=END_DEADLINE, check=False)
+        return subprocess.run([*inside, *words], capture_output=True, text=True, timeout=seconds, check=False)
 
     def __exit__(self, *_: object) -> None:
         if self.pid:

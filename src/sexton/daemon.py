@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import ipaddress
 import logging
 import os
@@ -121,6 +122,8 @@ def read_command(role: str, arguments: list[str]) -> Command:
         # Images made on this machine are what people try first; asking a registry for them would be slow and wrong.
         overrides["pull_behavior"] = "prefer-cached"
     files = settings.CONFIG_FILES if role == "agent" else ()
+    for name, value in settings.of_other_libraries(files).items():
+        environment[name] = os.environ[name] = value
     loaded = settings.load(environment, files, overrides)
     if role == "agent" and not loaded.settings.external:
         loaded = _with_instance(loaded, environment, files, overrides)
@@ -254,6 +257,9 @@ def main(role: str, arguments: list[str]) -> int:
         logger.warning("setting is not usable", extra={"setting": warning.partition(" ")[0], "reason": warning})
     for name, reason in reasons_of(command.unknown):
         logger.warning("setting without effect here", extra={"setting": name, "reason": reason})
+    # Where each thread stands, for whoever asks by SIGUSR1, and for the watchdog, which ends a stuck process by SIGABRT.
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
     return asyncio.run(_live(command), debug=command.settings.debug_loop)
 
 

@@ -306,3 +306,14 @@ def test_each_name_without_effect_has_its_reason():
     told = dict(reasons_of(["ECS_ENABLE_TASK_ENI", "ECS_BOGUS"]))
 
     assert "awsvpc" in told["ECS_ENABLE_TASK_ENI"] and told["ECS_BOGUS"] == "no setting of that name is known"
+
+
+def test_credentials_and_proxies_of_the_files_are_for_those_who_read_the_environment(tmp_path):
+    user = config(tmp_path / "u", "AWS_ACCESS_KEY_ID=user\nHTTP_PROXY=http://p\nECS_CLUSTER=c\nPATH=/x\n")
+    vendor = config(tmp_path / "v", "AWS_ACCESS_KEY_ID=vendor\nAWS_SECRET_ACCESS_KEY=s\nNO_PROXY=n\n")
+
+    assert settings.of_other_libraries((user, vendor), {"NO_PROXY": "mine"}) == {
+        "AWS_ACCESS_KEY_ID": "user",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "HTTP_PROXY": "http://p",
+    }

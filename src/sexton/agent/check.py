@@ -193,7 +193,13 @@ async def run(settings: Settings, environment: Mapping[str, str]) -> int:
     from sexton.agent.app import endpoint_of, memory_mib, open_http
     from sexton.cloud.credential_chain import agent_keyring
 
-    async with open_http(settings) as http:
+    try:
+        session = open_http(settings)
+    except StandDown as error:
+        findings = [Finding("settings", EXIT_CODE, error.cause, error.cure)]
+        print(report(settings, findings))  # noqa: T201 - it is what was asked for
+        return exit_code(findings)
+    async with session as http:
         keyring = agent_keyring(
             http, environ=environment, external=settings.external, profile=settings.credential_profile
         )

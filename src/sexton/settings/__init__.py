@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sexton.settings import rows_capability, rows_care, rows_identity, rows_ours, rows_pace, rows_state
 from sexton.settings.row import BadSetting, Setting
-from sexton.settings.sources import CONFIG_FILES, Loaded, load, read_config_file
+from sexton.settings.sources import CONFIG_FILES, Loaded, load, of_other_libraries, read_config_file
 from sexton.settings.tree import LEVELS, LOGGING_DRIVERS, Hidden, Settings
 from sexton.settings.unused import UNUSED, Unused
 
@@ -35,5 +35,6 @@ __all__ = [
     "Settings",
     "Unused",
     "load",
+    "of_other_libraries",
     "read_config_file",
 ]

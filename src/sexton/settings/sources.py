@@ -11,6 +11,7 @@ command line): that raises ``BadSetting``.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ _PATHS = frozenset({"ECS_LOGFILE", "ECS_DATADIR"})
 # JSON numbers for what the variable says in words.
 _PULL_WORDS = ("default", "always", "once", "prefer-cached")
 _LARGEST_JSON = 1 << 20
+_PROXIES = frozenset({"http_proxy", "https_proxy", "no_proxy"})
 
 
 class Loaded(NamedTuple):
@@ -127,6 +129,20 @@ def load(
         if name not in known and (name in ours or name.startswith(("ECS_", "SEXTON_")))
     }
     return Loaded(Settings(**values_by_field), origins, tuple(warnings), tuple(sorted(unknown)))
+
+
+def of_other_libraries(files: tuple[Path, ...], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the config files say to those who read the environment only: credentials, endpoints, proxies. Amazon's tools
+    hand every line of these files to the agent as its environment."""
+    said: dict[str, str] = {}
+    for path in reversed(files):
+        found = read_config_file(path)
+        said |= {name: value for name, value in found.items() if value and _is_of_others(name)}
+    return {name: value for name, value in said.items() if name not in environment}
+
+
+def _is_of_others(name: str) -> bool:
+    return name.startswith(("AWS_", "SSL_CERT_")) or name.lower() in _PROXIES
 
 
 def _on_host(found: dict[str, str]) -> dict[str, str]:

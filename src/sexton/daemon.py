@@ -257,7 +257,7 @@ def main(role: str, arguments: list[str]) -> int:
         logger.warning("setting is not usable", extra={"setting": warning.partition(" ")[0], "reason": warning})
     for name, reason in reasons_of(command.unknown):
         logger.warning("setting without effect here", extra={"setting": name, "reason": reason})
-    # Where each thread stands, for whoever asks by SIGUSR1, and for the watchdog, which ends a stuck process by SIGABRT.
+    # Where each thread stands, for whoever asks by SIGUSR1, and for the watchdog, which ends what is stuck by SIGABRT.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     return asyncio.run(_live(command), debug=command.settings.debug_loop)

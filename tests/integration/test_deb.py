@@ -147,7 +147,8 @@ def test_the_story_of_a_package(guest: Systemd, package: Path) -> None:
     assert prop(guest, "NRestarts") == "0"
 
     # Watched: one that stands still is ended and started anew.
-    override(guest, "[Service]\nRestartSec=100ms\nWatchdogSec=1s\nTimeoutAbortSec=1s\nEnvironment=AWS_EC2_METADATA_DISABLED=true\n")
+    watched = "WatchdogSec=1s\nTimeoutAbortSec=1s\nEnvironment=AWS_EC2_METADATA_DISABLED=true\n"
+    override(guest, f"[Service]\nRestartSec=100ms\n{watched}")
     guest.run("systemctl", "restart", "sexton-agent", seconds=30)
     stopped = prop(guest, "MainPID")
     assert guest.systemctl("kill", "-s", "STOP", "sexton-agent").returncode == 0

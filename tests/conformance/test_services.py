@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
 
-from engine import PrivateEngine, engine_call
+from engine import EngineFailed, PrivateEngine, engine_call
 from node import Node, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 
 QUICK = {"Delay": 1, "MaxAttempts": 60}
 SETTLE = 0.5
+RECOVERY = 10.0
+"""Within this time what was killed is replaced and has settled, on a loaded machine as well."""
 STAY = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
@@ -162,3 +168,56 @@ def test_a_service_outlives_a_killed_control_plane(node: Node, ecs: Any, busybox
 
     assert stable(ecs, "lasting")["runningCount"] == 3
     assert before <= {one["taskArn"] for one in tasks(ecs, "lasting")}
+
+
+# One in three ends before it counts as healthy; the others stay.
+FLAKY = f"case $(head -c 1 /proc/sys/kernel/random/uuid) in [0-4]) exit 7;; esac; {STAY}"
+TEN = {"minimumHealthyPercent": 80, "maximumPercent": 130}
+ROLLS = 10 if os.environ.get("SEXTON_SOAK") == "1" else 1
+
+
+@pytest.mark.timeout(600)
+def test_ten_tasks_keep_their_bounds_whatever_fails(node: Node, ecs: Any, busybox_image: str) -> None:
+    """A service of ten tasks: revisions whose tasks fail now and then, containers killed meanwhile, and one revision
+    that cannot work. Never fewer than eight run but for what was killed, never more than thirteen are there, every
+    roll comes to its end, and what cannot work is given up."""
+    random = Random(7)
+    good = define(ecs, "ten", busybox_image)
+    ecs.create_service(serviceName="ten", taskDefinition="ten", desiredCount=10, deploymentConfiguration=TEN)
+    assert stable(ecs, "ten")["runningCount"] == 10
+    for _ in range(ROLLS):
+        good = define(ecs, "ten", busybox_image, FLAKY)
+        ecs.update_service(service="ten", taskDefinition=good)
+        killed: list[float] = []
+        done = partial(_rolled, node, ecs, good, random, killed)
+        watch(done, 120.0)
+        assert killed, "some containers were killed on the way"
+        now = tasks(ecs, "ten")
+        assert len(now) == 10 and {one["taskDefinitionArn"] for one in now} == {good}
+        until(lambda: "has reached a steady state." in messages(ecs, "ten")[0], "a steady state is said last")
+
+    breaker = TEN | {"deploymentCircuitBreaker": {"enable": True, "rollback": True}}
+    bad = define(ecs, "ten-bad", busybox_image, "exit 7")
+    ecs.update_service(service="ten", taskDefinition=bad, deploymentConfiguration=breaker)
+    watch(partial(_rolled, node, ecs, good, None, []), 120.0)
+    newest = ecs.list_service_deployments(service="ten")["serviceDeployments"][0]
+    assert newest["status"] == "ROLLBACK_SUCCESSFUL"
+    assert {one["taskDefinitionArn"] for one in tasks(ecs, "ten")} == {good}
+
+
+def _rolled(node: Node, ecs: Any, revision: str, random: Random | None, killed: list[float]) -> bool:
+    """Whether the service has come to this revision; looks at its bounds, and kills a container now and then."""
+    found = service(ecs, "ten")
+    deployments = found["deployments"]
+    running = sum(one["runningCount"] for one in deployments)
+    assert running + found["pendingCount"] <= 13
+    # A kill takes one away that the scheduler then has to bring back: for a moment that is nobody's fault.
+    recently = sum(time.monotonic() - at < RECOVERY for at in killed)
+    assert running >= 8 - recently, (running, killed)
+    live = [one for one in tasks(ecs, "ten") if one["lastStatus"] == "RUNNING"]
+    if random is not None and len(killed) < 3 and len(deployments) > 1 and live and not recently:
+        container = random.choice(live)["containers"][0]["runtimeId"]
+        with contextlib.suppress(EngineFailed):  # it has just ended by itself
+            engine_call(node.engine_url, "POST", f"/containers/{container}/kill")
+            killed.append(time.monotonic())
+    return found["taskDefinition"] == revision and [one["rolloutState"] for one in deployments] == ["COMPLETED"]

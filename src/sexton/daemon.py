@@ -388,6 +388,7 @@ class _Roles:
                 identity=Path(chosen.identity_certificates) if chosen.identity_certificates else None,
                 events_kept=chosen.events_kept,
                 pace=pace,
+                keep_stopped=chosen.keep_stopped,
             )
             control = ControlPlane(options, self._failed)
             self._running.append(control)

@@ -84,6 +84,7 @@ class Options(NamedTuple):
     lease: float = LEASE_SECONDS  # how long a replica that died is waited for, where several share a store
     limits: Limits = LIMITS
     pace: Pace = ECS  # of the service scheduler
+    keep_stopped: float = retention.KEEP_STOPPED_SECONDS  # seconds for which a stopped task is shown
 
 
 class ControlPlane:
@@ -206,7 +207,7 @@ class ControlPlane:
         assert self._links is not None
         acs, tcs = self._links
         reconciler = Reconciler(context, self._fence, self._options.pace)
-        self._nursery.start("retention", retention.run(context, self._fence))
+        self._nursery.start("retention", retention.run(context, self._fence, self._options.keep_stopped))
         self._nursery.start("services", reconciler.run())
         assert context.events is not None
         self._nursery.start("events", context.events.run(self._fence))

@@ -1,7 +1,7 @@
 """Forgets what has ended, so that the records do not grow with everything that ever was.
 
-Stopped tasks go after an hour, deleted clusters and capacity providers with them, task definitions that are to be
-deleted once nothing uses them, and client tokens once nothing they did is known any more.
+Stopped tasks go after an hour or the time that is set; deleted clusters and capacity providers after an hour; task
+definitions that are to be deleted once nothing uses them; and client tokens once nothing they did is known any more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUND_SECONDS = 60.0
 BATCH = 200
 
 
-async def run(context: Context, fence: Fence = alone) -> None:
+async def run(context: Context, fence: Fence = alone, keep_stopped: float = KEEP_STOPPED_SECONDS) -> None:
     """One round a minute, of the one control plane that may. One that fails because the store does is tried again by
     the next. What is removed is removed as it was looked at, so that two rounds at once do no harm."""
     while True:
@@ -34,7 +34,7 @@ async def run(context: Context, fence: Fence = alone) -> None:
             continue
         try:
             await instances.abandon(context, context.clock())
-            await sweep(context, context.clock())
+            await sweep(context, context.clock(), keep_stopped)
             await serviceretention.sweep(context, context.clock())
             await taskdef_removal.sweep(context, context.clock())
             await keystore.sweep(context.records, context.clock())
@@ -42,13 +42,13 @@ async def run(context: Context, fence: Fence = alone) -> None:
             log.warning("cannot forget what has ended", extra={"reason": str(error)})
 
 
-async def sweep(context: Context, now: float) -> int:
+async def sweep(context: Context, now: float, keep_stopped: float = KEEP_STOPPED_SECONDS) -> int:
     """Remove what is old enough; returns how many tasks."""
     records = context.records
     old = [
         entry.value
         for entry in records.tasks.all()
-        if entry.value.stopped and now - (entry.value.task.stopped_at or now) >= KEEP_STOPPED_SECONDS
+        if entry.value.stopped and now - (entry.value.task.stopped_at or now) >= keep_stopped
     ]
     await _remove(context, [([], records.delete(records.tasks, one.region, one.cluster, one.id)) for one in old])
     # After the tasks, since a token ends with them; and only as it was looked at, since it may be used anew meanwhile.

@@ -80,6 +80,14 @@ ROWS: tuple[Setting, ...] = (
         "PEM file of certificates that the agent and the command line trust besides the system's",
     ),
     Setting(
+        "SEXTON_KEEP_STOPPED",
+        "keep_stopped",
+        values.duration,
+        "how long the control plane shows a task that has stopped",
+        "seconds",
+        minimum=1.0,
+    ),
+    Setting(
         "SEXTON_SERVICE_SETTLE",
         "service_settle",
         values.duration,

@@ -123,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str = ""
     insecure_plaintext: bool = False
     ca_bundle: str = ""
+    keep_stopped: float = 3600.0
     service_settle: float = 40.0
     pull_limit: int = 8
     disk_reserve: int = 10

@@ -19,6 +19,16 @@ async def test_stopped_tasks_go_after_an_hour_and_running_ones_stay(world):
     assert [one["arn"] for one in answer["failures"]] == [stopped]
 
 
+async def test_stopped_tasks_stay_as_long_as_is_set(world):
+    await world.define()
+    await world.join()
+    task = await world.run_one()
+    await world.ended(task)
+
+    assert await retention.sweep(world.context, world.now + retention.KEEP_STOPPED_SECONDS, 7200.0) == 0
+    assert await retention.sweep(world.context, world.now + 10.0, 10.0) == 1
+
+
 async def test_many_go_in_several_transactions(world, monkeypatch):
     monkeypatch.setattr(retention, "BATCH", 3)
     await world.define(container={"memory": 6, "cpu": 0})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sexton.core.resources import number
 from sexton.wire import ecs
 
 _C = "com.amazonaws.ecs.capability."
@@ -45,6 +46,13 @@ def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
     return tuple(sorted(name for name, value in asked.items() if value))
 
 
+# What a security option of the engine's needs of the host.
+_SECURITY = {"label": "selinux", "apparmor": "apparmor"}
+# CPU units of a task above which an agent must say that it knows such large ones: ten processors.
+_LARGE_CPU = 10240
+ENVIRONMENT_FILES = _E + "env-files.s3"
+
+
 def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
     if definition.network_mode == "awsvpc":
         yield _E + "task-eni"
@@ -54,6 +62,8 @@ def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest)
             yield _C + "task-iam-role-network-host"
     if definition.cpu or definition.memory:
         yield _E + "task-cpu-mem-limit"
+    if (number(definition.cpu) or 0) > _LARGE_CPU:
+        yield _E + "increased-task-cpu-limit"
     if "task" in (definition.pid_mode, definition.ipc_mode):  # the host's own namespaces need nothing special
         yield _E + "pid-ipc-namespace-sharing"
     if definition.proxy_configuration:
@@ -79,6 +89,10 @@ def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest)
 def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> Iterator[str]:
     if container.privileged:
         yield _C + "privileged-container"
+    for option in container.docker_security_options or ():
+        word = option.partition(":")[0]
+        if word in _SECURITY:
+            yield _C + _SECURITY[word]
     if container.log_configuration and container.log_configuration.log_driver:
         driver = container.log_configuration.log_driver
         yield _C + "logging-driver." + driver
@@ -95,7 +109,7 @@ def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> I
     if container.repository_credentials:
         yield _E + "private-registry-authentication.secretsmanager"
     if container.environment_files:
-        yield _E + "env-files.s3"
+        yield ENVIRONMENT_FILES
     if container.firelens_configuration:
         yield _E + "firelens." + (container.firelens_configuration.type or "fluentd")
     if container.credential_specs:

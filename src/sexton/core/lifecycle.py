@@ -64,7 +64,7 @@ def report(
     if _ORDER.get(status, 0) > _ORDER.get(after.last_status or "", 0):
         after = msgspec.structs.replace(after, last_status=status)
         if status == "RUNNING":
-            after = msgspec.structs.replace(after, started_at=now)
+            after = msgspec.structs.replace(after, started_at=now, connectivity="CONNECTED", connectivity_at=now)
     if after.last_status == "STOPPED":
         after = _stopped(after, now)
     return task if after == task else _next(after)

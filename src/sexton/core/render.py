@@ -19,6 +19,8 @@ MIB = 1024 * 1024
 NANOSECONDS = 1_000_000_000
 # The oldest engine API that knows every field used here.
 DOCKER_API = "1.25"
+# Tasks of a service have this before its name as their group.
+SERVICE_GROUP = "service:"
 
 
 def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs_task.Task:
@@ -43,6 +45,10 @@ def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs
         overrides="{}",
         task_definition_account_id=account,
         group=task.group,
+        service_name=(task.group or "").removeprefix(SERVICE_GROUP)
+        if (task.group or "").startswith(SERVICE_GROUP)
+        else None,
+        zone=task.availability_zone,
         network_mode=definition.network_mode or "bridge",
         cpu=cpu / CPU_PER_CORE if cpu else None,
         memory=number(overrides.memory or definition.memory),
@@ -64,6 +70,7 @@ def _container(
     environment.update({pair.name or "": pair.value or "" for pair in own.environment or ()})
     command = {"command": list(own.command)} if own.command is not None else {}
     memory = own.memory or one.memory
+    files = own.environment_files if own.environment_files is not None else one.environment_files
     return acs_task.Container(
         name=one.name,
         image=one.image,
@@ -92,7 +99,7 @@ def _container(
         ),
         overrides=_text(command),
         environment_files=tuple(
-            acs_task.EnvironmentFile(value=file.value, type=file.type or "s3") for file in one.environment_files or ()
+            acs_task.EnvironmentFile(value=file.value, type=file.type or "s3") for file in files or ()
         )
         or None,
         secrets=sourced.secrets(one, region),

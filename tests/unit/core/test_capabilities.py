@@ -25,6 +25,8 @@ def test_a_plain_definition_needs_only_an_engine():
     "container, attribute",
     [
         ({"privileged": True}, COM + "privileged-container"),
+        ({"dockerSecurityOptions": ["label:type:svirt"]}, COM + "selinux"),
+        ({"dockerSecurityOptions": ["apparmor:profile"]}, COM + "apparmor"),
         ({"logConfiguration": {"logDriver": "syslog"}}, COM + "logging-driver.syslog"),
         (
             {"logConfiguration": {"logDriver": "syslog", "secretOptions": [{"name": "n", "valueFrom": "v"}]}},
@@ -128,3 +130,8 @@ def test_an_execution_role_asks_for_its_uses():
 )
 def test_what_no_payload_carries_is_named(body, names):
     assert capabilities.undeliverable(msgspec.convert(body, ecs.TaskDefinition)) == names
+
+
+def test_a_task_of_many_processors_asks_for_an_agent_that_knows_them():
+    assert ECS + "increased-task-cpu-limit" in needs(cpu="11 vCPU", memory="1 GB")
+    assert ECS + "increased-task-cpu-limit" not in needs(cpu="10 vCPU", memory="1 GB")

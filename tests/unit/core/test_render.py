@@ -40,6 +40,25 @@ def engine_body(container=None, overrides=None, bindings=(), parent="", **task):
     return enginebody.create_body(sent, sent.containers[0], labels={}, bindings=bindings, cgroup_parent=parent)
 
 
+def test_environment_files_of_a_request_stand_for_those_of_the_definition():
+    ours, theirs = ({"value": f"arn:aws:s3:::b/{name}", "type": "s3"} for name in ("ours", "theirs"))
+    defined = {"environmentFiles": [ours]}
+    override = {"containerOverrides": [{"name": "app", "environmentFiles": [theirs]}]}
+
+    assert payload(defined).containers[0].environment_files[0].value == ours["value"]
+    assert payload(defined, override).containers[0].environment_files[0].value == theirs["value"]
+
+
+def test_a_task_of_a_service_says_its_name():
+    given = definition()
+    record = ecs.Task(group="service:front", availability_zone="eu-west-1a", containers=())
+
+    sent = render.payload(record, given, PLACE.account)
+
+    assert (sent.service_name, sent.zone) == ("front", "eu-west-1a")
+    assert payload().service_name is None
+
+
 @pytest.mark.parametrize(
     "field, value, key, expected",
     [

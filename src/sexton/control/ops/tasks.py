@@ -44,6 +44,7 @@ from sexton.wire.errors import ServiceNotFoundException
 
 MOST_TASKS_PER_CALL = 10
 MOST_DESCRIBED = 100
+MOST_STARTED_BY = 128
 
 
 class Order(NamedTuple):
@@ -150,6 +151,8 @@ def _understand(
     """What is to be run, or the API's error for what cannot be."""
     if problem := tagging.problem(request.tags):
         raise invalid(problem)
+    if len(request.started_by or "") > MOST_STARTED_BY:
+        raise invalid(f"startedBy should be less than or equal to {MOST_STARTED_BY} characters.")
     if request.propagate_tags == "SERVICE":
         raise invalid("propagateTags SERVICE is for the tasks of services; use TASK_DEFINITION or NONE.")
     definition = taskdefs.active(context, call, request.task_definition)
@@ -169,6 +172,8 @@ def _understand(
         )
     demand = demand_of(definition.definition, overrides)
     needs = {one.name or "" for one in definition.definition.requires_attributes or ()}
+    if any(one.environment_files for one in overrides.container_overrides or ()):
+        needs.add(capabilities.ENVIRONMENT_FILES)
     wanted = Wanted(demand=demand, required=frozenset(needs), group=_group(request, definition))
     if isinstance(request, ecs.RunTaskRequest):  # whoever names the host is asked nothing about hosts
         try:
@@ -399,7 +404,6 @@ _REFUSED = {
     "volumeConfigurations": "there is no Amazon EBS here; use a volume with a path of the host.",
     "enableExecuteCommand": "no agent here can execute commands in a container; leave it out or say false.",
     "overrides.inferenceAcceleratorOverrides": "there are no inference accelerators here; leave it out.",
-    "overrides.containerOverrides.environmentFiles": "name them in the task definition instead.",
     "overrides.containerOverrides.resourceRequirements": "name them in the task definition instead.",
 }
 _ACCEPTED = {"referenceId": "it is for AWS's own services, and nothing shows it"}

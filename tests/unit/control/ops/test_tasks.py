@@ -331,3 +331,31 @@ async def test_changes_from_two_control_planes_at_once_are_all_kept(world):
             assert (shown["desiredStatus"], shown["lastStatus"]) == ("STOPPED", "RUNNING")
             assert shown["containers"][0]["runtimeId"] == "r1"
             await world.ended(task)
+
+
+async def test_a_task_that_runs_is_connected_and_its_health_unknown(world):
+    await world.define()
+    await world.join()
+    task = await world.run_one()
+    assert (await world.task(task))["healthStatus"] == "UNKNOWN"
+    world.now += 1
+    await world.report(task, "RUNNING")
+    shown = await world.task(task)
+    assert (shown["connectivity"], shown["connectivityAt"]) == ("CONNECTED", world.now)
+
+
+async def test_environment_files_of_a_request_ask_for_an_agent_that_reads_them(world):
+    await world.define()
+    await world.join()
+    files = [{"value": "arn:aws:s3:::b/a.env", "type": "s3"}]
+    answer = await world.run(overrides={"containerOverrides": [{"name": "main", "environmentFiles": files}]})
+    (failure,) = answer["failures"]
+    assert (failure["reason"], "env-files.s3" in failure["detail"]) == ("ATTRIBUTE", True)
+
+
+async def test_who_started_a_task_is_said_in_few_words(world):
+    await world.define()
+    await world.join()
+    assert (await world.task(await world.run_one(startedBy="x" * 128)))["startedBy"] == "x" * 128
+    with pytest.raises(InvalidParameterException, match="128 characters"):
+        await world.run(startedBy="x" * 129)

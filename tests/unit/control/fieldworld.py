@@ -366,9 +366,7 @@ class Prepared:
             except EcsError as error:
                 answer = (error.code, error.message)
             page = await world.store.range("")
-            after = {
-                one.key: _FINGERPRINT.sub(b"", one.value) for one in page.items if not one.key.startswith(_TOLD)
-            }
+            after = {one.key: _FINGERPRINT.sub(b"", one.value) for one in page.items if not one.key.startswith(_TOLD)}
         shutil.rmtree(copy)
         return answer, after
 

@@ -23,7 +23,7 @@ from sexton.care.probe import Outcome, Probe, Scene
 from sexton.care.probes import memcg, units
 from sexton.core.gate import Limits, Result
 from sexton.host.rootfs import Directory
-from systemd import FIRST_BOOT_TIMEOUT, Systemd
+from systemd import FIRST_BOOT_TIMEOUT, Systemd, rootfs
 
 DEADLINE = 15.0
 # Other tests on this machine make groups as well: what is counted here is only that it is counted.
@@ -88,6 +88,17 @@ def test_a_clean_host_passes_a_looping_unit_and_drift_fail(host, tmp_path):
     assert any(
         why.startswith("started by: only in the second: link: multi-user.target.wants") for why in drifted.details
     )
+
+
+@pytest.mark.timeout(FIRST_BOOT_TIMEOUT)
+def test_a_booted_host_agrees_with_the_lock_of_the_image_it_was_made_from(host, tmp_path):
+    lock = tmp_path / "lock"
+    write_lock(make_lock(audit(Directory(rootfs()), open_rulebook("plain"))), lock)
+    steady = host.root / "etc/systemd/system/multi-user.target.wants/steady.service"
+    steady.unlink(missing_ok=True)
+
+    drifted = [check for check in gate(host, lock, 0.1).checks if check.rule == "drift"]
+    assert [(check.result, check.name, check.details) for check in drifted] == [(Result.PASSED, "lock", ())]
 
 
 @pytest.mark.timeout(60)

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from sexton.core.unitfile import Settings, instance_of, is_unit_name, kind_of, template_of
+from sexton.core.unitfile import Directive, Settings, expand, instance_of, is_unit_name, kind_of, template_of
 
 # What pulls another unit in when it starts. Upholds starts it again for as long as it runs itself.
 PULLS = ("Requires", "Wants", "BindsTo", "Upholds", "Requisite")
@@ -127,24 +127,42 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool
 
 
+_TRIGGERS = {
+    "timer": ("Timer", "Unit", Way.TIMER),
+    "path": ("Path", "Unit", Way.PATH),
+    "socket": ("Socket", "Service", Way.SOCKET),
+}
+
+
+def pulled_by(unit: Unit) -> Iterator[tuple[str, Directive]]:
+    """The units that start with this one by its own settings, specifiers of its name filled in."""
+    listed = [("Unit", key) for key in PULLS] + [("Service", "Sockets")]
+    for section, key in listed:
+        for word, one in unit.settings.words(section, key):
+            name = expand(word, unit.name)
+            if name is not None:
+                yield name, one
+
+
+def triggered_by(unit: Unit) -> str:
+    """The unit that this timer, path or socket stands ready to start; empty for what is none of them."""
+    stem, _, kind = unit.name.rpartition(".")
+    if kind not in _TRIGGERS:
+        return ""
+    section, key, _ = _TRIGGERS[kind]
+    accepts = kind == "socket" and unit.settings.value(section, "Accept").lower() in ("yes", "true", "on", "1")
+    plain = f"{stem}@.service" if accepts else f"{stem}.service"
+    return expand(unit.settings.value(section, key, plain), unit.name) or ""
+
+
 def _edges(installed: Installed, unit: Unit) -> Iterator[tuple[str, Way, str]]:
     """What this unit pulls in or stands ready to start: name, way, path."""
-    for key in PULLS:
-        for word, one in unit.settings.words("Unit", key):
-            way = Way.DROP_IN if one.source in unit.drop_ins else Way.DEPENDENCY
-            yield word, way, one.source
-    stem, _, kind = unit.name.rpartition(".")
-    if kind == "timer":
-        yield unit.settings.value("Timer", "Unit", f"{stem}.service"), Way.TIMER, unit.fragment
-    elif kind == "path":
-        yield unit.settings.value("Path", "Unit", f"{stem}.service"), Way.PATH, unit.fragment
-    elif kind == "socket":
-        accepts = unit.settings.value("Socket", "Accept").lower() in ("yes", "true", "on", "1")
-        plain = f"{stem}@.service" if accepts else f"{stem}.service"
-        yield unit.settings.value("Socket", "Service", plain), Way.SOCKET, unit.fragment
-    elif kind == "service":
-        for word, one in unit.settings.words("Service", "Sockets"):
-            yield word, Way.DEPENDENCY, one.source
+    for word, one in pulled_by(unit):
+        way = Way.DROP_IN if one.source in unit.drop_ins else Way.DEPENDENCY
+        yield word, way, one.source
+    started = triggered_by(unit)
+    if started:
+        yield started, _TRIGGERS[unit.name.rpartition(".")[2]][2], unit.fragment
 
 
 def reach(installed: Installed) -> tuple[Reached, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sexton.core.installed import PULLS, Defaults, Installed, Link, PresetRule, Unit
+from sexton.core.installed import Defaults, Installed, Link, PresetRule, Unit, pulled_by, triggered_by
 from sexton.core.unitfile import (
     Directive,
     Settings,
@@ -212,10 +212,8 @@ class UnitReader:
             if unit is None:
                 continue
             self._units[name] = unit
-            for key in PULLS:
-                queue += [word for word, _ in unit.settings.words("Unit", key)]
-            for section, key in (("Timer", "Unit"), ("Path", "Unit"), ("Socket", "Service")):
-                queue += [word for word, _ in unit.settings.words(section, key)]
+            queue += [word for word, _ in pulled_by(unit)]
+            queue += [started] if (started := triggered_by(unit)) else []
 
     def _load(self, name: str) -> Unit | None:
         template = template_of(name)
@@ -245,13 +243,22 @@ class UnitReader:
         return self._parsed[path]
 
     def _drop_ins(self, names: list[str]) -> list[str]:
-        """Drop-in files in the order they are read; of equal file names the most specific directory's, then rank's."""
+        """Drop-in files in the order they are read. Of equal file names that of the higher rank counts, then that of
+        the more specific directory; one for a whole kind of units gives way to all others."""
+        places = [
+            place
+            for name in names
+            for rank in self._directories
+            for stem in _drop_in_stems(name)
+            for place in self._drop_in_dirs.get(stem, ())
+            if posixpath.dirname(place) == rank
+        ]
+        places += self._drop_in_dirs.get(kind_of(names[0]), [])
         chosen: dict[str, str] = {}
-        for stem in dict.fromkeys(stem for name in names for stem in _drop_in_stems(name)):
-            for directory in self._drop_in_dirs.get(stem, ()):
-                for name in self._tree.listing(directory):
-                    if name.endswith(".conf"):
-                        chosen.setdefault(name, posixpath.join(directory, name))
+        for place in places:
+            for name in self._tree.listing(place):
+                if name.endswith(".conf"):
+                    chosen.setdefault(name, posixpath.join(place, name))
         kept = (chosen[name] for name in sorted(chosen))
         return [real for path in kept if (real := self._tree.real(path)) is not None and real != "/dev/null"]
 
@@ -333,7 +340,7 @@ class UnitReader:
 
 
 def _drop_in_stems(name: str) -> Iterator[str]:
-    """The names of drop-in directories of a unit, the most specific first."""
+    """The names of drop-in directories of one unit, the most specific first."""
     stem, _, kind = name.rpartition(".")
     yield name
     template = template_of(name)
@@ -343,7 +350,6 @@ def _drop_in_stems(name: str) -> Iterator[str]:
     at = len(prefix)
     while (at := prefix.rfind("-", 0, at)) > 0:
         yield f"{prefix[: at + 1]}.{kind}"
-    yield kind
 
 
 def read_units(tree: Tree, *, runtime: bool = True) -> Installed:

@@ -233,3 +233,38 @@ def test_links_never_lead_out_of_the_root(tmp_path):
     )
 
     assert read(top).units["evil.service"].settings.lines() == ()
+
+
+def test_an_instance_pulls_in_what_its_own_name_says(tmp_path):
+    seen = read(
+        make_root(
+            tmp_path,
+            {"app@.service": f"[Unit]\nRequires=db@%i.service\n{ONE}", "db@.service": ONE},
+            enabled=["app@main.service"],
+        )
+    )
+
+    assert "db@main.service" in reached(seen)
+
+
+def test_an_instance_that_names_ever_longer_ones_ends(tmp_path):
+    top = make_root(tmp_path, {"a@.service": f"[Unit]\nWants=a@%ix.service\n{ONE}"}, enabled=["a@x.service"])
+
+    assert len(read(top).units) < 300
+
+
+def test_a_running_host_can_be_read_as_the_image_it_was_made_from(tmp_path):
+    top = make_root(
+        tmp_path,
+        {
+            "a.service": ONE,
+            "run/systemd/system/a.service": "[Service]\nExecStart=/bin/other\n",
+            "run/systemd/system/b.service": ONE,
+        },
+        enabled=["a.service"],
+    )
+    image = read_units(Directory(top), runtime=False)
+
+    assert read(top).units["a.service"].fragment == "/run/systemd/system/a.service"
+    assert image.units["a.service"].fragment == f"/{VENDOR}/a.service"
+    assert "b.service" not in image.units

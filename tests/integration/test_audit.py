@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -203,3 +204,35 @@ def test_a_wrong_call_is_said(tmp_path):
     assert sexton("audit", tmp_path, "--shape", "plain").returncode == 2  # no unit files: nothing was judged
     assert sexton("audit", "--shape", "plain").returncode == 2
     assert sexton("drift", tmp_path / "gone", tmp_path).returncode == 2
+
+
+def test_what_may_not_be_read_is_said_and_nothing_is_concluded_from_it(tmp_path):
+    """Another user's files, looked at without the right to: a private unit file, and a program behind a closed door."""
+    top = ecs_root(tmp_path / "root")
+    unit = "[Unit]\nConditionPathExists=/srv/closed/flag\n[Service]\nExecStart=/srv/closed/program\nRestart=always\n"
+    (top / "usr/lib/systemd/system/behind.service").write_text(unit)
+    (top / "usr/lib/systemd/system/private.service").write_text("[Service]\nExecStart=/gone\n")
+    for name in ("behind.service", "private.service"):
+        (top / "etc/systemd/system/multi-user.target.wants" / name).symlink_to(f"/usr/lib/systemd/system/{name}")
+    closed = top / "srv/closed"
+    closed.mkdir(parents=True)
+    for path, mode in ((closed, 0o700), (top / "usr/lib/systemd/system/private.service", 0o600)):
+        os.chown(path, 12345, 12345)
+        path.chmod(mode)
+    bare = [
+        "setpriv",
+        "--bounding-set",
+        "-dac_override,-dac_read_search",
+        "--inh-caps",
+        "-dac_override,-dac_read_search",
+    ]
+    words = [sys.executable, "-m", "sexton", "audit", str(top), "--shape", "plain", "--json"]
+    done = subprocess.run([*bare, *words], capture_output=True, text=True, timeout=60, check=False)
+    said = json.loads(done.stdout)
+    units = {unit["name"]: unit for unit in said["units"]}
+
+    assert done.returncode == 1  # the agent is still seen
+    assert units["ecs.service"]["verdict"] == "mask"
+    assert [gate["met"] for gate in units["behind.service"]["gates"]] == [None]
+    assert (units["behind.service"]["lacks"], units["private.service"]["lacks"]) == ([], [])
+    assert any("private.service: Permission denied" in sentence for sentence in said["cannot_see"])

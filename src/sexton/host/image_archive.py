@@ -1,5 +1,7 @@
 """A root file system out of an archive: a plain tar, or an image as a container engine saves it.
 
+An image is known by the list of its layers: ``manifest.json``, or ``index.json`` where only the open format is kept.
+
 Only the table of contents is taken, and the text of small files below the directories an audit reads; nothing is
 unpacked. An image's layers are laid over each other in order: a later one hides, replaces or removes (``.wh.`` names)
 what earlier ones brought. Names that would lead out of the root are refused a place, as by any careful unpacker.
@@ -11,7 +13,7 @@ import json
 import posixpath
 import tarfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sexton.host.errors import Unreadable
 from sexton.host.rootfs import LARGEST_TEXT, Entry, Index, Kind
@@ -56,18 +58,36 @@ def read_archive(file: IO[bytes], name: str) -> Index:
 
 def _layers(tar: tarfile.TarFile) -> list[str] | None:
     """Names of an image's layers, lowest first; None for a plain root file system."""
+    manifest = _json(tar, "manifest.json")
+    if isinstance(manifest, list) and manifest and isinstance(manifest[0], dict):
+        if len(manifest) > 1:
+            raise ValueError("it holds several images; save one")
+        return [str(layer) for layer in manifest[0]["Layers"]]
+    listed = _json(tar, "index.json")
+    # An index may lead to another, one for each platform; more levels than these nobody makes.
+    for _ in range(3):
+        if not isinstance(listed, dict) or "schemaVersion" not in listed:
+            return None
+        if "layers" in listed:
+            return [_blob(layer) for layer in listed["layers"]]
+        images = listed.get("manifests", ())
+        if len(images) != 1:
+            raise ValueError(f"it holds {len(images)} images; save one")
+        listed = _json(tar, _blob(images[0]))
+    return None
+
+
+def _blob(described: dict[str, str]) -> str:
+    return f"blobs/{described['digest'].replace(':', '/', 1)}"
+
+
+def _json(tar: tarfile.TarFile, name: str) -> Any:
+    """A member's content; None when there is none."""
     try:
-        listed = tar.extractfile("manifest.json")
+        content = tar.extractfile(name)
     except KeyError:
         return None
-    if listed is None:
-        return None
-    manifest = json.loads(listed.read(LARGEST_TEXT))
-    if not (isinstance(manifest, list) and manifest and isinstance(manifest[0], dict)):
-        return None
-    if len(manifest) > 1:
-        raise ValueError("it holds several images; save one")
-    return [str(layer) for layer in manifest[0]["Layers"]]
+    return None if content is None else json.loads(content.read(LARGEST_TEXT))
 
 
 def _lay(tar: tarfile.TarFile, entries: dict[str, Entry], *, layered: bool) -> None:

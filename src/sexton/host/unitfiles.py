@@ -27,6 +27,7 @@ from sexton.core.unitfile import (
     seconds,
     template_of,
 )
+from sexton.host.errors import Unreadable
 from sexton.host.rootfs import Kind, Tree
 
 # Highest rank first.
@@ -107,6 +108,7 @@ class UnitReader:
         self._aliases: dict[str, str] = {}
         self._units: dict[str, Unit] = {}
         self._parsed: dict[str, tuple[Directive, ...]] = {}
+        self._blind: list[str] = []
 
     def read(self) -> Installed:
         for directory in self._directories:
@@ -139,7 +141,7 @@ class UnitReader:
 
     def _survey(self, directory: str) -> None:
         """Names, drop-in directories and links of one directory of the search path; earlier ones rank higher."""
-        for name in self._tree.listing(directory):
+        for name in self._listing(directory):
             path = posixpath.join(directory, name)
             stem, _, ending = name.rpartition(".")
             if ending == "d" and stem:
@@ -152,7 +154,7 @@ class UnitReader:
                     self._places[name] = _Place(path, entry.target)
 
     def _survey_links(self, owner: str, how: str, directory: str) -> None:
-        for name in self._tree.listing(directory):
+        for name in self._listing(directory):
             path = posixpath.join(directory, name)
             key = (owner, how, name)
             if not is_unit_name(name) or key in self._links or key in self._no_links:
@@ -239,8 +241,23 @@ class UnitReader:
 
     def _directives(self, path: str) -> tuple[Directive, ...]:
         if path not in self._parsed:
-            self._parsed[path] = parse(self._tree.text(path) or "", path)
+            self._parsed[path] = parse(self._text(path), path)
         return self._parsed[path]
+
+    def _text(self, path: str) -> str:
+        """A file's text; what may not be read is named, and counts as empty."""
+        try:
+            return self._tree.text(path) or ""
+        except Unreadable as blind:
+            self._blind.append(f"{blind}. {blind.next_step}")
+            return ""
+
+    def _listing(self, path: str) -> tuple[str, ...]:
+        try:
+            return self._tree.listing(path)
+        except Unreadable as blind:
+            self._blind.append(f"{blind}. {blind.next_step}")
+            return ()
 
     def _drop_ins(self, names: list[str]) -> list[str]:
         """Drop-in files in the order they are read. Of equal file names that of the higher rank counts, then that of
@@ -256,7 +273,7 @@ class UnitReader:
         places += self._drop_in_dirs.get(kind_of(names[0]), [])
         chosen: dict[str, str] = {}
         for place in places:
-            for name in self._tree.listing(place):
+            for name in self._listing(place):
                 if name.endswith(".conf"):
                     chosen.setdefault(name, posixpath.join(place, name))
         kept = (chosen[name] for name in sorted(chosen))
@@ -264,7 +281,7 @@ class UnitReader:
 
     def _presets(self) -> Iterator[PresetRule]:
         for path in self._config_files(PRESET_PATH, ".preset"):
-            for number, line in enumerate((self._tree.text(path) or "").split("\n"), 1):
+            for number, line in enumerate(self._text(path).split("\n"), 1):
                 words = line.split()
                 if len(words) >= 2 and words[0] in ("enable", "disable", "ignore"):
                     yield PresetRule(words[0], words[1], tuple(words[2:]), path, number)
@@ -273,7 +290,7 @@ class UnitReader:
         """Files of several ranked directories as one list: sorted by name, the highest rank's of each name."""
         chosen: dict[str, str] = {}
         for directory in places:
-            for name in self._tree.listing(directory):
+            for name in self._listing(directory):
                 if name.endswith(ending):
                     chosen.setdefault(name, posixpath.join(directory, name))
         return [chosen[name] for name in sorted(chosen)]
@@ -294,7 +311,7 @@ class UnitReader:
         )
 
     def _bus(self) -> Iterator[tuple[str, str]]:
-        for name in self._tree.listing(BUS_PATH):
+        for name in self._listing(BUS_PATH):
             path = posixpath.join(BUS_PATH, name)
             if name.endswith(".service"):
                 read = Settings(self._directives(path))
@@ -308,7 +325,7 @@ class UnitReader:
             return
         started: set[str] = set()
         for level in "2345":
-            for name in self._tree.listing(f"/etc/rc{level}.d"):
+            for name in self._listing(f"/etc/rc{level}.d"):
                 if re.match(r"S\d\d", name):
                     target = self._tree.link(f"/etc/rc{level}.d/{name}") or name[3:]
                     started.add(posixpath.basename(target))
@@ -331,10 +348,12 @@ class UnitReader:
         return None
 
     def _unseen(self) -> Iterator[str]:
-        """Generators here that may add units at boot which no file tells of, unless this tree has already booted."""
-        if self._tree.listing("/run/systemd/generator") or self._tree.listing("/run/systemd/generator.late"):
+        """What may not be read; and generators here that may add units at boot which no file tells of, unless this
+        tree has already booted."""
+        yield from dict.fromkeys(self._blind)
+        if self._listing("/run/systemd/generator") or self._listing("/run/systemd/generator.late"):
             return
-        found = {name for place in GENERATOR_PATH for name in self._tree.listing(place)}
+        found = {name for place in GENERATOR_PATH for name in self._listing(place)}
         for name in sorted(found - KNOWN_GENERATORS):
             yield f"the generator {name} may add units at boot"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
@@ -38,6 +39,26 @@ def image_of(*layers: bytes) -> bytes:
     return made.getvalue()
 
 
+def open_format_of(*layers: bytes) -> bytes:
+    """The same in the open container format, without the engine's own list."""
+    blobs: dict[str, bytes] = {}
+
+    def keep(data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = data
+        return f"sha256:{digest}"
+
+    manifest = {"schemaVersion": 2, "layers": [{"digest": keep(layer)} for layer in layers]}
+    index = {"schemaVersion": 2, "manifests": [{"digest": keep(json.dumps(manifest).encode())}]}
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name, data in {"index.json": json.dumps(index).encode(), **blobs}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return made.getvalue()
+
+
 def write(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
     return path
@@ -55,14 +76,15 @@ def test_an_archive_tells_the_same_as_the_directory_it_was_made_from(tmp_path, m
     assert verdicts(archive) == verdicts(Directory(top))
 
 
-def test_later_layers_replace_and_remove_what_earlier_ones_brought(tmp_path):
+@pytest.mark.parametrize("save", [image_of, open_format_of])
+def test_later_layers_replace_and_remove_what_earlier_ones_brought(tmp_path, save):
     base = ecs_root(tmp_path / "base")
     above = make_root(
         tmp_path / "above", {"late.service": "[Service]\nExecStart=/bin/true\n"}, enabled=["late.service"]
     )
     (above / "usr/lib/systemd/system/.wh.ecs.service").write_text("")
     (above / "etc/systemd/system/multi-user.target.wants/.wh.ecs.service").write_text("")
-    image = open_archive(write(tmp_path / "x.tar", image_of(tar_of(base), tar_of(above))))
+    image = open_archive(write(tmp_path / "x.tar", save(tar_of(base), tar_of(above))))
 
     assert {"docker.service", "late.service"} <= set(verdicts(image))
     assert "ecs.service" not in verdicts(image)

@@ -15,6 +15,7 @@ from sexton.core.audit import Facts, Gate, Lack, Rule
 from sexton.core.endless import can_loop, leaks
 from sexton.core.installed import Defaults, Unit
 from sexton.core.unitfile import Directive, commands, expand
+from sexton.host.errors import Unreadable
 from sexton.host.rootfs import Kind, Tree
 
 VOLATILE = ("/run/", "/var/run/", "/proc/", "/sys/", "/dev/", "/tmp/", "/var/tmp/")  # noqa: S108 - names, never opened
@@ -83,9 +84,12 @@ class FactReader:
             return "" if there else f"its program {path} is missing"
         if self._is_own(path, unit) or not self._tells(path):
             return ""
-        if not self._tree.exists(path):
-            return f"its program {path} is missing"
-        return "" if self._tree.is_executable(path) else f"its program {path} is not executable"
+        try:
+            if not self._tree.exists(path):
+                return f"its program {path} is missing"
+            return "" if self._tree.is_executable(path) else f"its program {path} is not executable"
+        except Unreadable:  # nothing may be concluded from what may not be looked at
+            return ""
 
     def _is_own(self, path: str, unit: Unit) -> bool:
         """Is it in a directory that the service manager or the unit itself fills?"""
@@ -100,7 +104,10 @@ class FactReader:
         return self._live or not (path + "/").startswith(VOLATILE)
 
     def _is_missing(self, path: str) -> bool:
-        return self._tells(path) and not self._tree.exists(path)
+        try:
+            return self._tells(path) and not self._tree.exists(path)
+        except Unreadable:
+            return False
 
     def _known_users(self, name: str) -> frozenset[str]:
         if self._users is None:
@@ -121,7 +128,10 @@ class FactReader:
         for need in rule.config:
             if not self._tells(need.path):
                 continue
-            text = self._tree.text(need.path)
+            try:
+                text = self._tree.text(need.path)
+            except Unreadable:
+                continue
             sets = re.compile(rf"^\s*{re.escape(need.holds)}\b", re.MULTILINE)
             if not self._tree.exists(need.path):
                 found.append(Lack(f"its configuration {need.path} is missing"))
@@ -156,7 +166,10 @@ class FactReader:
         check = _PATH_CHECKS.get(kind)
         if check is None or path is None or not self._tells(path):
             return None
-        return check(self._tree, path)
+        try:
+            return check(self._tree, path)
+        except Unreadable:
+            return None
 
 
 def _link_there(tree: Tree, path: str) -> bool:

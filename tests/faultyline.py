@@ -67,8 +67,14 @@ class FaultyLine:
             with socket.create_connection(("127.0.0.1", self._target)) as far:
                 self._open.add(far)
                 threading.Thread(target=_copy, args=(near, far), daemon=True).start()
-                self._back(far, near)
-                self._open.discard(far)
+                try:
+                    self._back(far, near)
+                finally:
+                    # The other thread still reads from here; a mere close would leave the line open under it.
+                    for one in (near, far):
+                        with contextlib.suppress(OSError):
+                            one.shutdown(socket.SHUT_RDWR)
+                    self._open.discard(far)
         self._open.discard(near)
 
     def _back(self, far: socket.socket, near: socket.socket) -> None:

@@ -127,7 +127,8 @@ class Cleanup:
         settings = self._context.settings
         need = cleanup.shortage(disk.total, disk.free, settings.disk_reserve) if disk else 0
         if full and settings.disk_reserve >= 0:
-            need = max(need, 1)
+            # Whoever found it full has taken its files away again: as much as the reserve is made free once more.
+            need = max(need, disk.total * max(settings.disk_reserve, 1) // 100 if disk else 1)
         if not need:
             self._told_short = False
             return ""

@@ -24,14 +24,17 @@ from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
 from sexton.agent.gc import Cleanup
+from sexton.agent.history import History
 from sexton.agent.imagebook import ImageBook
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
 from sexton.agent.metrics import Metrics
+from sexton.agent.oom import Victims
 from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
 from sexton.agent.rolekeys import FirstOf, RoleKeys
+from sexton.agent.runner import Runner
 from sexton.agent.session import Session
 from sexton.agent.standdown import StandDown
 from sexton.agent.state import State, from_labels, of_this_machine, open_state
@@ -95,11 +98,14 @@ class Agent:
         self._book = ImageBook()
         self._engine: Engine | None = None
         self._cgroups: TaskCgroups | None = None
+        self._history = History()
+        self._victims = Victims()
         self._client: EcsClient | None = None
         self._member: Member | None = None
 
     async def start(self) -> None:
         """Come up. Waits for an engine that does not answer yet; StandDown when there is no use in waiting."""
+        self._history.attach()
         settings = self._options.settings
         environment = self._options.environment
         self._http = open_http(settings)
@@ -170,6 +176,7 @@ class Agent:
         self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
+        self._engine.on_oom = self._name_victim
         health = InstanceHealth(self._runtime)
         session = Session(
             self._http,
@@ -194,7 +201,7 @@ class Agent:
             metrics = Metrics(context, self._engine, session, telemetry, reporter, stats, health)
             introspection = Introspection(identity, self._engine, self._runtime, metrics)
             self._links.start("introspection", keep_listening(introspection, *settings.introspection))
-        self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity.instance_arn))
+        self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity, self._history))
 
     def _supplies(
         self, settings: Settings, runtime: Runtime, http: aiohttp.ClientSession, credentials: CredentialSource
@@ -226,6 +233,9 @@ class Agent:
         if not await self._engine.stop_all("Host is shutting down", LEAVE_SECONDS):
             log.warning("tasks are left to the engine", extra={"tasks": len(self._engine.runners())})
 
+    def _name_victim(self, runner: Runner, container: str) -> None:
+        self._links.start("oom", self._victims.name(runner, container))
+
     def _look_at(self, health: InstanceHealth) -> None:
         self._links.start("health", health.check())
 
@@ -254,6 +264,7 @@ class Agent:
             await self._http.close()
         if self._cgroups is not None and self._options.leave_nothing:
             self._cgroups.remove_parent()
+        self._history.close()
         log.info("agent stopped")
 
     async def _wait_for_engine(self, runtime: Runtime) -> EngineInfo:

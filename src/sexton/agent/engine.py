@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -58,6 +58,8 @@ class Engine:
         self._empty = asyncio.Event()
         self._empty.set()
         self.health_changed = asyncio.Event()  # whoever reports it clears it
+        self._was_away = False
+        self.on_oom: Callable[[Runner, str], None] = lambda runner, container: None
         self.answering = False  # whether the engine's event stream is up
 
     def runners(self) -> tuple[Runner, ...]:
@@ -184,7 +186,9 @@ class Engine:
         while True:
             try:
                 async with self._context.runtime.events() as events:
-                    self.answering = True
+                    if self._was_away:
+                        log.info("engine events arrive again")
+                    self.answering, self._was_away = True, False
                     await self.compare()
                     delays = EVENTS_BACKOFF.delays()
                     async for event in events:
@@ -193,6 +197,7 @@ class Engine:
             except (Unavailable, Refused) as error:
                 if self.answering:
                     log.warning("engine events broke off", extra={"reason": str(error)})
+                    self._was_away = True
                 self.answering = False
             await asyncio.sleep(next(delays))
 
@@ -211,6 +216,8 @@ class Engine:
                 extra={"task": runner.arn, "container": container, "what": str(event.kind)},
             )
         elif event.kind in _TELLING:
+            if event.kind is EventKind.OOM:
+                self.on_oom(runner, container)
             runner.post(Look(container, event.time if event.kind is EventKind.START else 0.0))
 
     async def _compare_sometimes(self) -> None:

@@ -1,6 +1,7 @@
 """What the command line on this host asks the agent: a small HTTP API on a socket file that only root can open.
 
 GET /health                                   is it connected, since when, does the engine answer
+GET /why?task=ID                              what this host knows of a task, and what happened around it
 GET /logs?task=ID[&container=NAME&tail=N]     lines of a task's containers, as JSON lines; follow=1 stays open
 """
 
@@ -14,9 +15,12 @@ import msgspec
 from aiohttp import web
 
 from sexton import __version__
+from sexton.agent import why
 from sexton.agent.engine import Engine
+from sexton.agent.history import History
 from sexton.agent.runner import Runner
 from sexton.agent.session import Session
+from sexton.agent.steps.context import Identity as Member
 from sexton.core.names import last_part
 from sexton.core.task import KnownContainer
 from sexton.kit.supervise import Nursery
@@ -29,18 +33,21 @@ READER_SECONDS = 1.0
 class LocalApi:
     """Serves the local socket."""
 
-    def __init__(self, engine: Engine, session: Session, runtime: Runtime, instance_arn: str) -> None:
+    def __init__(
+        self, engine: Engine, session: Session, runtime: Runtime, member: Member, history: History | None = None
+    ) -> None:
         self._engine = engine
         self._session = session
         self._runtime = runtime
-        self._instance_arn = instance_arn
+        self._member = member
+        self._history = history or History()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
             return _json(
                 {
                     "version": __version__,
-                    "containerInstanceArn": self._instance_arn,
+                    "containerInstanceArn": self._member.instance_arn,
                     "connectedSince": self._session.connected_at or None,
                     "engineAnswers": self._engine.answering,
                     "tasks": len(self._engine.runners()),
@@ -48,15 +55,26 @@ class LocalApi:
             )
         if request.method == "GET" and request.path == "/logs":
             return await self._logs(request)
+        if request.method == "GET" and request.path == "/why":
+            found = self._find(request)
+            if isinstance(found, web.Response):
+                return found
+            return _json(why.answer(found, self._history, self._member.instance_arn, self._member.cluster))
         return _json({"error": "there is nothing here"}, status=404)
 
-    async def _logs(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _find(self, request: web.BaseRequest) -> Runner | web.Response:
+        """The one task that is meant, or the answer that says why there is none."""
         wanted = last_part(request.query.get("task", ""))
         found = [one for one in self._engine.runners() if one.task_id.startswith(wanted)] if wanted else []
         if len(found) != 1:
             known = "no task" if not found else f"{len(found)} tasks"
             return _json({"error": f"{known} on this host match '{wanted}'"}, status=404)
-        runner = found[0]
+        return found[0]
+
+    async def _logs(self, request: web.BaseRequest) -> web.StreamResponse:
+        runner = self._find(request)
+        if isinstance(runner, web.Response):
+            return runner
         name = request.query.get("container")
         containers = [one for one in runner.known.containers if one.runtime_id and name in (None, one.name)]
         if not containers:

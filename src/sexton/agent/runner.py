@@ -108,6 +108,7 @@ class Work(NamedTuple):
 
     step: Step
     task: asyncio.Task[None]
+    since: float
 
 
 class Hooks(NamedTuple):
@@ -157,6 +158,10 @@ class Runner:
     def waiting(self) -> Waiting | None:
         """What the task waits for before it can begin, if it does."""
         return self._hooks.admission.waiting(self.arn)
+
+    def under_way(self) -> dict[str, Work]:
+        """The steps that are being taken now, by container."""
+        return dict(self._busy)
 
     def post(self, letter: Letter) -> None:
         self._mail.put_nowait(letter)
@@ -264,7 +269,8 @@ class Runner:
 
     def _begin(self, container: str, step: Step) -> None:
         name = f"{step.__name__}-{self.task_id}-{container}"
-        self._busy[container] = Work(step, self._nursery.start(name, self._attempt(container, step)))
+        attempt = self._nursery.start(name, self._attempt(container, step))
+        self._busy[container] = Work(step, attempt, self._context.clock())
 
     async def _attempt(self, container: str, step: Step) -> None:
         """One step, and the wait after one that got no answer."""

@@ -121,3 +121,16 @@ async def local(path: str, fields: dict[str, str]) -> AsyncIterator[aiohttp.Clie
             f"cannot reach an agent at {file}: no agent runs with this data directory; "
             "start one, or name its directory with ECS_DATADIR"
         ) from None
+
+
+async def ask_agent(path: str, fields: dict[str, str]) -> bytes | None:
+    """One answer of the agent on this host; nothing where there is none, or none that knows."""
+    connector = aiohttp.UnixConnector(str(data_dir() / "agent.sock"))
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=5.0)) as session,
+            session.get(f"http://agent{path}", params=fields) as answer,
+        ):
+            return await answer.read() if answer.status == 200 else None
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return None

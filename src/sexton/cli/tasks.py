@@ -11,11 +11,14 @@ import aiohttp
 import msgspec
 import typer
 
-from sexton.cli.connection import call, fail, local
-from sexton.cloud.client import EcsClient
+from sexton.cli.connection import api, ask_agent, call, fail, local
+from sexton.cloud.client import EcsClient, Unreachable
+from sexton.cloud.credentials import NoCredentials
 from sexton.core import names
-from sexton.core.explain import Explanation, explain
+from sexton.core.evidence import Evidence
+from sexton.core.explain import Explanation, explain, short
 from sexton.wire import ecs
+from sexton.wire.errors import EcsError
 
 # What DescribeTasks takes in one call.
 DESCRIBED_AT_ONCE = 100
@@ -57,7 +60,7 @@ def _table(tasks: Sequence[ecs.Task]) -> None:
             _age(now - (task.stopped_at or task.started_at or task.created_at or now)),
             ", ".join(_brief(one) for one in task.containers or ()),
             ", ".join(_ports(task)),
-            task.stopped_reason or "",
+            short(task),
         )
     # Cut to the terminal's width for people, never for a pipe.
     width = None if sys.stdout.isatty() else 240
@@ -120,18 +123,57 @@ def why(
     json_: bool = typer.Option(False, "--json", help="The same as one JSON object."),
 ) -> None:
     """Say why a task is where it is, in sentences with evidence, and what to try next."""
-    explanation = call(lambda client: _explain(client, cluster, task))
+    here = asyncio.run(_ask_host(task))
+    explanation = _from_host(here) if here is not None and not _api_knows(cluster, here) else None
+    if explanation is None:
+        told = here.evidence if here is not None else None
+        wanted = here.task.task_arn if here is not None and here.task.task_arn else task
+        explanation = call(lambda client: _explain(client, cluster, wanted, told))
     if json_:
         typer.echo(msgspec.json.encode(explanation).decode())
         return
     typer.echo(explanation.headline)
     for cause in explanation.causes:
         typer.echo(f"  {cause}")
+    if explanation.on_host:
+        typer.echo("on its host:")
+    for note in explanation.on_host:
+        typer.echo(f"  {note}")
     for step in explanation.next_steps:
         typer.echo(f"next: {step}")
 
 
-async def _explain(client: EcsClient, cluster: str, given: str) -> Explanation:
+class _FromHost(msgspec.Struct, frozen=True):
+    task: ecs.Task
+    evidence: Evidence
+
+
+async def _ask_host(task: str) -> _FromHost | None:
+    """What the agent on this host knows of the task; nothing when there is none or it is not one of its tasks."""
+    answer = await ask_agent("/why", {"task": task})
+    return msgspec.json.decode(answer, type=_FromHost) if answer is not None else None
+
+
+def _from_host(here: _FromHost) -> Explanation:
+    return explain(here.task, None, None, time.time(), here.evidence)
+
+
+def _api_knows(cluster: str, here: _FromHost) -> bool:
+    """Whether the control plane can be asked as well: keys that may run an agent need not be allowed to look."""
+
+    async def ask() -> bool:
+        request = ecs.DescribeTasksRequest(cluster=cluster, tasks=(here.task.task_arn or "",))
+        async with api() as client:
+            answer = await client.call("DescribeTasks", request, ecs.DescribeTasksResponse)
+            return bool(answer.tasks)
+
+    try:
+        return asyncio.run(ask())
+    except (Unreachable, NoCredentials, EcsError):
+        return False
+
+
+async def _explain(client: EcsClient, cluster: str, given: str, evidence: Evidence | None) -> Explanation:
     task = await _find(client, cluster, given)
     definition = await client.call(
         "DescribeTaskDefinition",
@@ -146,7 +188,7 @@ async def _explain(client: EcsClient, cluster: str, given: str) -> Explanation:
         ecs.DescribeContainerInstancesResponse,
     )
     found = instances.container_instances or ()
-    return explain(task, definition.task_definition, found[0] if found else None, time.time())
+    return explain(task, definition.task_definition, found[0] if found else None, time.time(), evidence)
 
 
 async def _find(client: EcsClient, cluster: str, given: str) -> ecs.Task:

@@ -1,4 +1,4 @@
-"""Why a task is where it is: the chain of causes in sentences, from its record and its definition.
+"""Why a task is where it is: the chain of causes in sentences, from its record, its definition and its host's memory.
 
 Each sentence carries its evidence (a time, a code, the engine's own words); the last part says what to try next. Only
 what is known is said, and what is not known is called so.
@@ -11,7 +11,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from sexton.core.evidence import Evidence
 from sexton.wire import ecs
+
+# What happens this long after a task's end may still belong to it.
+AFTER_SECONDS = 5.0
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,17 +24,58 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     causes: tuple[str, ...]
     next_steps: tuple[str, ...]
+    on_host: tuple[str, ...] = ()  # what its host remembers, in order
+    reason: str = ""  # all of it in one sentence
 
 
 def explain(
-    task: ecs.Task, definition: ecs.TaskDefinition | None, instance: ecs.ContainerInstance | None, now: float
+    task: ecs.Task,
+    definition: ecs.TaskDefinition | None,
+    instance: ecs.ContainerInstance | None,
+    now: float,
+    evidence: Evidence | None = None,
 ) -> Explanation:
-    """Explain a task in any state."""
+    """Explain a task in any state; with what its host remembers where that could be asked."""
+    waiting = evidence.waiting if evidence is not None and task.last_status != "STOPPED" else ()
     return Explanation(
         headline=_headline(task, now),
-        causes=tuple(_causes(task, definition, instance, now)),
-        next_steps=tuple(_next_steps(task, definition, instance)),
+        causes=(*_causes(task, definition, instance, now, asked=evidence is not None), *waiting),
+        next_steps=tuple(_next_steps(task, definition, instance, evidence)),
+        on_host=tuple(_on_host(task, evidence, now)) if evidence is not None else (),
+        reason=short(task, evidence),
     )
+
+
+def short(task: ecs.Task, evidence: Evidence | None = None) -> str:
+    """The cause in one sentence, as it stands in a list; nothing for a task that runs as it should."""
+    told = next((one.reason for one in task.containers or () if one.reason), None)
+    if task.stopped_reason:
+        ended = [one for one in task.containers or () if one.exit_code]
+        code = f" ({ended[0].name} with exit code {ended[0].exit_code})" if ended else ""
+        more = f": {told}" if told and told not in task.stopped_reason else code
+        return f"{task.stopped_reason}{more}"
+    if task.last_status == "RUNNING" and task.desired_status == "RUNNING":
+        return ""
+    if evidence is not None and evidence.waiting:
+        return evidence.waiting[0]
+    return told or ""
+
+
+def _on_host(task: ecs.Task, evidence: Evidence, now: float) -> Iterator[str]:
+    """The notes of the task and of its host in one order; those of the host only from its time."""
+    if task.created_at and evidence.since > task.created_at:
+        yield f"{_ago(evidence.since, now)}: the agent began; what was before is in its log."
+    ends = (task.stopped_at or now) + AFTER_SECONDS
+    images = {one.image for one in task.containers or () if one.image}
+    around = [one for one in evidence.host if one.at <= ends and _concerns(one.text, images)]
+    for note in sorted([*evidence.notes, *around], key=lambda one: one.at):
+        times = f" ({note.times} times)" if note.times > 1 else ""
+        yield f"{_ago(note.at, now)}: {note.text}{times}."
+
+
+def _concerns(text: str, images: set[str]) -> bool:
+    """A pull concerns those who have its image; everything else on a host concerns everybody."""
+    return not text.startswith("the pull of ") or not images or any(image in text for image in images)
 
 
 def _headline(task: ecs.Task, now: float) -> str:
@@ -45,13 +90,22 @@ def _headline(task: ecs.Task, now: float) -> str:
 
 
 def _causes(
-    task: ecs.Task, definition: ecs.TaskDefinition | None, instance: ecs.ContainerInstance | None, now: float
+    task: ecs.Task,
+    definition: ecs.TaskDefinition | None,
+    instance: ecs.ContainerInstance | None,
+    now: float,
+    *,
+    asked: bool = False,
 ) -> Iterator[str]:
     who = f" by {task.started_by}" if task.started_by else ""
     name = (task.task_definition_arn or "").rpartition("/")[2]
     yield f"It was asked for{who} {_ago(task.created_at, now)}, from {name}."
     host = (task.container_instance_arn or "").rpartition("/")[2]
-    yield f"It was placed on container instance {host}{_host(instance)}."
+    if host:
+        # Whoever answered for the host is connected to us, whatever the cluster knows.
+        yield f"It was placed on container instance {host}{'' if asked and instance is None else _host(instance)}."
+    else:
+        yield "It is on no container instance yet."
     if task.pull_started_at:
         yield _pull(task, now)
     if task.started_at:
@@ -121,7 +175,10 @@ def _code(task: ecs.Task) -> str:
 
 
 def _next_steps(
-    task: ecs.Task, definition: ecs.TaskDefinition | None, instance: ecs.ContainerInstance | None
+    task: ecs.Task,
+    definition: ecs.TaskDefinition | None,
+    instance: ecs.ContainerInstance | None,
+    evidence: Evidence | None,
 ) -> Iterator[str]:
     reasons = " ".join(one.reason or "" for one in task.containers or ()) + (task.stopped_reason or "")
     short = (task.task_arn or "").rpartition("/")[2][:12]
@@ -135,6 +192,17 @@ def _next_steps(
         yield "Give the container more memory, or find out what it used: its limit killed it."
     if "port is already allocated" in reasons or "address already in use" in reasons:
         yield "Use host port 0 to get a free one, or stop what holds the port."
+    around = [one.text for one in (*evidence.notes, *evidence.host)] if evidence is not None else []
+    if any("kernel killed" in one for one in around) and "OutOfMemoryError" not in reasons:
+        yield "A process of it was killed for memory: give the container, or the task, more."
+    if evidence is not None and task.last_status != "STOPPED":
+        if any("for this host to have free" in one for one in evidence.waiting):
+            yield "Stop something on that host, give the task less, or add a host."
+        if any("may not go on before" in one for one in evidence.waiting):
+            yield "Look at the container that is waited for: its health check, its exit code, its log."
+        went = [one.text for one in evidence.host if one.text.startswith("the container engine")]
+        if went and "went away" in went[-1]:
+            yield "See to the container engine on that host; the agent goes on as soon as it answers."
     codes = [one.exit_code for one in task.containers or () if one.exit_code]
     if codes and task.stop_code == "EssentialContainerExited":
         yield f"Read what it wrote: sexton logs {short}"

@@ -38,7 +38,7 @@ class Socket:
 async def socket(tmp_path: Path) -> AsyncIterator[Socket]:
     async with Host() as host:
         session = SimpleNamespace(connected_at=12.5)
-        listener = Listener(LocalApi(host.engine, session, host.runtime, INSTANCE))  # type: ignore[arg-type]
+        listener = Listener(LocalApi(host.engine, session, host.runtime, host.context.identity))  # type: ignore[arg-type]
         await listener.open_unix(tmp_path / "agent.sock")
         try:
             yield Socket(host, tmp_path / "agent.sock")
@@ -101,3 +101,14 @@ async def test_reader_that_hangs_up_is_noticed_while_nothing_is_written(
 
 def _copies() -> int:
     return sum(one.get_name() == "logs/app" for one in asyncio.all_tasks())
+
+
+async def test_why_has_the_record_and_what_it_waits_for(socket: Socket) -> None:
+    socket.host.runtime.down()
+    await socket.host.engine.take([task(1, container("a"))], 1)
+    await asyncio.sleep(0.2)
+    status, (answer,) = await socket.get(f"/why?task={arn()}")
+    assert status == 200 and answer["task"]["lastStatus"] == "PENDING"
+    assert answer["task"]["containers"][0]["name"] == "a"
+    assert any("Container a has been in step" in one for one in answer["evidence"]["waiting"])
+    assert (await socket.get("/why?task=ffff"))[0] == 404

@@ -221,3 +221,32 @@ def _rolled(node: Node, ecs: Any, revision: str, random: Random | None, killed: 
             engine_call(node.engine_url, "POST", f"/containers/{container}/kill")
             killed.append(time.monotonic())
     return found["taskDefinition"] == revision and [one["rolloutState"] for one in deployments] == ["COMPLETED"]
+
+
+@pytest.mark.timeout(240)
+def test_a_task_counts_by_its_health_check_and_is_replaced_by_it(ecs: Any, busybox_image: str) -> None:
+    """The agent tells every twenty seconds how its containers are."""
+    # Healthy until somebody takes the file away: here it does so itself, in the first task alone.
+    script = f"touch /tmp/well; [ -e /host/spoilt ] || (touch /host/spoilt; sleep 30; rm /tmp/well) & {STAY}"
+    ecs.register_task_definition(
+        family="checked",
+        networkMode="none",
+        volumes=[{"name": "host", "dockerVolumeConfiguration": {"scope": "shared", "autoprovision": True}}],
+        containerDefinitions=[
+            {
+                "name": "main",
+                "image": busybox_image,
+                "memory": 16,
+                "command": ["sh", "-c", script],
+                "mountPoints": [{"sourceVolume": "host", "containerPath": "/host"}],
+                "healthCheck": {"command": ["CMD", "test", "-e", "/tmp/well"], "interval": 5, "retries": 1},
+            }
+        ],
+    )
+    ecs.create_service(serviceName="checked", taskDefinition="checked", desiredCount=1)
+    (first,) = stable(ecs, "checked") and tasks(ecs, "checked")
+    until(lambda: service(ecs, "checked")["deployments"][0]["rolloutState"] == "COMPLETED", "it is healthy", 60)
+    assert tasks(ecs, "checked")[0]["healthStatus"] == "HEALTHY"
+    unhealthy = f"(task {first['taskArn'].rpartition('/')[2]}) failed container health checks."
+    until(lambda: any(unhealthy in one for one in messages(ecs, "checked")), "it falls sick", 90)
+    until(lambda: first["taskArn"] not in ecs.list_tasks(serviceName="checked")["taskArns"], "it is replaced", 90)

@@ -27,21 +27,26 @@ class Fields(NamedTuple):
 def refuse(request: msgspec.Struct, fields: Fields) -> None:
     """The API's error for a field that is refused, by its name and with the reason."""
     for path, why in fields.refused.items():
-        if asks(request, path):
+        names, wanted = _parts(path)
+        if _says(request, names, wanted):
             raise UnsupportedFeatureException(f"{path} is not supported by this control plane: {why}")
 
 
-def asks(value: object, path: str) -> bool:
-    """Whether a request says what a path means."""
+@cache
+def _parts(path: str) -> tuple[tuple[str, ...], str]:
+    """The names in a path, and the value that is meant."""
     names, _, wanted = path.partition("=")
-    return _says(value, names.split("."), wanted)
+    return tuple(names.split(".")), wanted
 
 
-def _says(value: object, names: list[str], wanted: str) -> bool:
-    if isinstance(value, tuple) and names:
-        return any(_says(one, names, wanted) for one in value)
+def _says(value: object, names: tuple[str, ...], wanted: str) -> bool:
+    """Whether a request, or a part of one, says what the rest of a path means."""
+    if value is None:
+        return False
     if not names:
         return value == wanted if wanted else bool(value)
+    if isinstance(value, tuple):
+        return any(_says(one, names, wanted) for one in value)
     if not isinstance(value, msgspec.Struct):
         return False
     field = _attributes(type(value)).get(names[0])

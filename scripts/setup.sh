@@ -14,7 +14,7 @@ say() { echo "setup: $*" >&2; }
 
 # command or file that the package provides : Debian package
 wanted="dockerd:docker.io iptables:iptables ip:iproute2 /bin/busybox:busybox-static"
-[ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap docker-registry:docker-registry dbus-daemon:dbus unshare:util-linux etcd:etcd-server promtool:prometheus clang:clang /usr/include/bpf/libbpf.h:libbpf-dev qemu-system-x86_64:qemu-system-x86"
+[ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap docker-registry:docker-registry dbus-daemon:dbus unshare:util-linux etcd:etcd-server promtool:prometheus clang:clang /usr/include/bpf/libbpf.h:libbpf-dev qemu-system-x86_64:qemu-system-x86 faketime:faketime"
 
 missing=""
 for pair in $wanted; do

@@ -20,6 +20,7 @@ from sexton.agent.payload import UNREADABLE_TASK
 from sexton.agent.reporter import Reporter
 from sexton.agent.runner import Acknowledged, Hooks, Look, Runner, Wish
 from sexton.agent.steps.context import StepContext
+from sexton.agent.steps.look import lost
 from sexton.core import task as core
 from sexton.core.enginebody import INSTANCE_LABEL, LABEL, engine_name
 from sexton.core.names import last_part
@@ -38,6 +39,8 @@ _FOREIGN = frozenset({EventKind.PAUSE, EventKind.UNPAUSE})
 EVENTS_BACKOFF = Backoff(first=0.1, cap=5.0)
 # Comparing costs one call however many containers there are.
 COMPARE_SECONDS = 60.0
+# Seeing whether running containers still hold a process costs one small file each, and the engine nothing.
+PRESENCE_SECONDS = 10.0
 # How often it is looked whether all tasks have stopped, when they are to.
 STOPPED_SECONDS = 0.1
 
@@ -75,6 +78,7 @@ class Engine:
             self._add(one.desired, one.known, restored=True)
         self._nursery.start("engine-events", self._follow())
         self._nursery.start("engine-compare", self._compare_sometimes())
+        self._nursery.start("engine-presence", self._watch_presence())
 
     async def take(self, tasks: Iterable[acs_task.Task], sequence: int) -> None:
         """Take in tasks of one message; durable when it returns. A known task's wish only moves forward."""
@@ -219,6 +223,16 @@ class Engine:
             if event.kind is EventKind.OOM:
                 self.on_oom(runner, container)
             runner.post(Look(container, event.time if event.kind is EventKind.START else 0.0))
+
+    async def _watch_presence(self) -> None:
+        """Look at containers whose last process is gone without a word of the engine."""
+        while True:
+            await asyncio.sleep(PRESENCE_SECONDS)
+            for runner in self.runners():
+                for one in runner.known.containers:
+                    running = one.status is ContainerStatus.RUNNING and not one.restarting and one.runtime_id
+                    if running and lost(self._context, runner.desired, one.runtime_id):
+                        runner.post(Look(one.name))
 
     async def _compare_sometimes(self) -> None:
         while True:

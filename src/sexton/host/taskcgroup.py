@@ -168,6 +168,14 @@ class TaskCgroups:
             return Remains.ENDED
         return Remains.WAITING if all(name.startswith(_WAITING) for name in names) else Remains.RUNNING
 
+    def empty(self, task_id: str, container_id: str) -> bool:
+        """Whether no process is left in a container's cgroup; one that is not there any more holds none."""
+        top = self._tops[0] if self._v2 else self._find("memory")
+        if top is None:
+            return False
+        place = top / TASKS / task_id / container_id
+        return not any(_holds_process(path) for path in [place, *_below(place)])
+
     def kill(self, task_id: str, container_id: str = "") -> int:
         """SIGKILL whatever is left in a task's cgroup, or in that of one of its containers; how many there were."""
         found = self._processes(task_id, container_id)
@@ -202,6 +210,15 @@ class TaskCgroups:
             if controller in top.name.split(","):
                 return top
         return None
+
+
+def _holds_process(place: Path) -> bool:
+    try:
+        return bool((place / "cgroup.procs").read_text().strip())
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # a v2 cgroup of threads: somebody is there
 
 
 def _listed(place: Path) -> Iterable[Path]:

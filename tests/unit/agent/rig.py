@@ -137,9 +137,13 @@ class Cgroups:
         self.busy = 0
         self.left: dict[str, Remains] = {}  # what a test says is left of a container's start
         self.killed: list[tuple[str, str]] = []
+        self.gone: set[str] = set()  # containers without a process, whatever the engine says of them
 
     def remains(self, task_id: str, container_id: str) -> Remains:
         return self.left.get(container_id, Remains.NONE)
+
+    def empty(self, task_id: str, container_id: str) -> bool:
+        return container_id in self.gone
 
     def kill(self, task_id: str, container_id: str = "") -> int:
         self.killed.append((task_id, container_id))

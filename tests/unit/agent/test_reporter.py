@@ -116,7 +116,7 @@ async def test_nothing_is_remembered_of_tasks_that_are_gone() -> None:
             host.engine.stop([arn(number)], "")
         await host.until_gone()
         assert not host.reporter._last and not host.reporter._queues
-        assert not host.checkpoint._dirty and len(host.work) == 3  # the checkpoint and the engine's two
+        assert not host.checkpoint._dirty and len(host.work) == 4  # the checkpoint and the three of the engine
 
 
 async def test_what_is_said_of_a_container() -> None:

@@ -260,6 +260,24 @@ async def test_lost_events_are_made_up_for_by_comparing() -> None:
     assert end.containers is not None and end.containers[0].exit_code == 9
 
 
+@pytest.mark.parametrize("finds_out", [True, False])
+async def test_container_that_its_engine_wrongly_calls_running_is_over(finds_out: bool) -> None:
+    """As after the death of containerd, which takes the news of an end with it."""
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.cgroups.gone.add(host.only().id)
+        if not finds_out:
+            host.runtime.fail("stop", Refused("did not receive an exit event", 500), 100)
+        end = await host.until_stopped()
+        await host.until_gone()
+    (one,) = end.containers or ()
+    if finds_out:
+        assert one.exit_code is not None and not one.reason
+    else:
+        assert one.exit_code is None and (one.reason or "").startswith("DockerStateError: its process is gone")
+
+
 async def test_out_of_memory_is_said() -> None:
     async with Host() as host:
         await host.engine.take([task()], 1)

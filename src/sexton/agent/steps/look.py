@@ -2,18 +2,29 @@
 
 Used whenever events may have been missed: after a restart of this process or of the engine, after a "die" whose
 details matter, and in the periodic comparison.
+
+An engine whose containerd died can miss an end for ever and call a container running whose last process is gone. The
+container's cgroup knows better; asked to stop such a container, the engine finds out as well, and knows its exit code.
 """
 
 from __future__ import annotations
+
+import asyncio
+import logging
 
 import msgspec
 
 from sexton.agent.steps.context import StepContext
 from sexton.core import enginebody, portmap
+from sexton.core.names import last_part
 from sexton.core.task import Binding, ContainerStatus, DesiredTask, Event, Happened, Health, KnownContainer
-from sexton.runtime.contract import ContainerInfo, NotFound, State
+from sexton.runtime.contract import ContainerInfo, NotFound, Refused, State, TimedOut
 from sexton.wire import acs_task
 
+log = logging.getLogger(__name__)
+
+# An end is noticed within milliseconds; a busy engine takes longer.
+NOTICE_SECONDS = (0.5, 1.5)
 # As much as is kept of what a health check said.
 HEALTH_OUTPUT = 1024
 
@@ -25,8 +36,19 @@ async def look(
     ref = known.runtime_id or enginebody.engine_name(desired.task, known.name)
     try:
         info = await context.runtime.inspect(ref)
+        if info.state is State.RUNNING and lost(context, desired, info.id):
+            info = await _found_out(context, desired, info)
     except NotFound:
         return _missing(context, known)
+    if info.state is State.RUNNING and lost(context, desired, info.id):
+        return Event(
+            container=known.name,
+            happened=Happened.EXITED,
+            time=context.clock(),
+            runtime_id=info.id,
+            error="DockerStateError: its process is gone, which the engine does not see",
+            started_at=info.started_at,
+        )
     seen = event_of(known.name, info, context.clock())
     if known.bindings or seen.happened is not Happened.STARTED:
         return seen
@@ -34,6 +56,28 @@ async def look(
     return msgspec.structs.replace(
         seen, bindings=bindings_of(info, container) or portmap.on_host(desired.task, container)
     )
+
+
+def lost(context: StepContext, desired: DesiredTask, runtime_id: str) -> bool:
+    """Whether no process of a container is left on this host, whatever its engine believes."""
+    if context.cgroups is None or not context.settings.docker_host.startswith("unix://"):
+        return False  # nothing is known of its cgroup, or it is on another host
+    return context.cgroups.empty(last_part(desired.arn), runtime_id)
+
+
+async def _found_out(context: StepContext, desired: DesiredTask, info: ContainerInfo) -> ContainerInfo:
+    """Give the engine a moment to notice an end by itself, and then a reason to look."""
+    for wait in NOTICE_SECONDS:
+        await asyncio.sleep(wait)
+        info = await context.runtime.inspect(info.id)
+        if info.state is not State.RUNNING or not lost(context, desired, info.id):
+            return info
+    log.warning("engine calls a container running that has ended", extra={"task": desired.arn, "container": info.name})
+    try:
+        await context.runtime.stop(info.id, 0.0)
+    except (Refused, TimedOut) as error:
+        log.warning("engine does not find out", extra={"task": desired.arn, "reason": str(error)})
+    return await context.runtime.inspect(info.id)
 
 
 def bindings_of(info: ContainerInfo, container: acs_task.Container) -> tuple[Binding, ...]:

@@ -24,6 +24,9 @@ from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
 
+# An engine whose containerd is away refuses at once and may do so for minutes.
+RETRY_SECONDS = 1.0
+
 
 async def start(
     context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
@@ -45,7 +48,11 @@ async def start(
             extra={"task": desired.arn, "container": known.name, "reason": str(error)},
         )
         seen, left = await remains.watch(context, desired, container, known)
-        return seen if left is Remains.NONE else await _after(context, desired, container, known, left)
+        if left is not Remains.NONE:
+            return await _after(context, desired, container, known, left)
+        if seen.happened is Happened.CREATED:
+            await asyncio.sleep(RETRY_SECONDS)  # it answers everything but this: what does the work is away
+        return seen
     except Refused as error:
         return _gave_up(context, known, f"CannotStartContainerError: {error}")
     if not known.bindings and container.port_mappings and portmap.publishes(desired.task):

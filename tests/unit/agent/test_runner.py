@@ -487,3 +487,15 @@ async def test_known_state_never_goes_back() -> None:
         await host.engine.compare()
         await settle()
         assert host.known().status is ContainerStatus.STOPPED
+
+
+async def test_engine_that_cannot_start_for_a_while_is_not_asked_in_a_tight_loop() -> None:
+    """Its containerd is away: it answers everything else, and refuses at once."""
+    async with Host() as host:
+        host.runtime.fail("start", Unavailable, 1000)
+        await host.engine.take([task()], 1)
+        await settle(60.0)
+        assert 5 < host.runtime.count("start") <= 61
+        host.runtime._failures.clear()
+        await host.until_running()
+    assert list(host.runs.values()) == [1]

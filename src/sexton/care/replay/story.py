@@ -146,13 +146,19 @@ def _leaked(within: str, until: float) -> Survey:
     """Wait until the leak is a finding by itself."""
     while True:
         seen = survey(pins=True, within=within)
-        # Where zombies cannot be named, the ghosts' pages below the guest's group stand for them.
-        enough = len(seen.rows) >= ZOMBIES_WARNING or (
-            seen.walk is None and sum(ghost.file for ghost in seen.ghosts) >= ZOMBIES_WARNING
-        )
-        if enough or time.monotonic() > until:
+        if _amount(seen) >= ZOMBIES_WARNING or time.monotonic() > until:
             return seen
         time.sleep(PAUSE)
+
+
+def _amount(seen: Survey) -> int:
+    """Zombies; where they cannot be told one by one, the page cache that dead groups hold stands for them: a page or
+    more each."""
+    return sum(ghost.file for ghost in seen.ghosts) if seen.walk is None else len(seen.rows)
+
+
+def _what(seen: Survey) -> str:
+    return "pages of dead groups" if seen.walk is None else "zombies"
 
 
 def _named(seen: Survey, guest: Guest) -> Scene:
@@ -204,12 +210,12 @@ def _disabled(guest: Guest, state: Path) -> Scene:
 
 def _purged(within: str) -> Iterator[Scene]:
     purge = Purge(allowed=Allowed(), within=within)
-    before = len(purge.seen.rows)
+    before = _amount(purge.seen)
     said = tuple(attempt_says(attempt) for attempt in purge.run())
-    left = len(purge.seen.rows)
+    left = _amount(purge.seen)
     yield Scene(
         name="purge",
-        says=f"sexton zombies --purge frees {before - left:,} of {before:,}, without a reboot",
+        says=f"sexton zombies --purge frees {before - left:,} of {before:,} {_what(purge.seen)}, without a reboot",
         details=said,
         held=left <= LEFT_OVER,
     )
@@ -219,12 +225,13 @@ def _healthy(guest: Guest, state: Path, within: str, until: float) -> Scene:
     seen = _look(guest, state)
     left = survey(within=within)
     again = guest.run("systemctl", "start", UNIT)
-    held = _loop(seen) is None and len(left.rows) <= LEFT_OVER and again.returncode != 0
+    many = _amount(left)
+    held = _loop(seen) is None and many <= LEFT_OVER and again.returncode != 0
     return Scene(
         name="healthy",
-        says=f"sexton doctor finds nothing more: {len(left.rows):,} zombies left, and {UNIT} cannot be started again"
+        says=f"sexton doctor finds nothing more: {many:,} {_what(left)} left, and {UNIT} cannot be started again"
         if held
-        else f"not healthy: {seen.verdict}, {len(left.rows):,} zombies left, start of {UNIT}: {again.returncode}",
+        else f"not healthy: {seen.verdict}, {many:,} {_what(left)} left, start of {UNIT}: {again.returncode}",
         held=held,
     )
 

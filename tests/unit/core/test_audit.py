@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from sexton.core.audit import Verdict
 from sexton.core.installed import Way
 from sexton.host.rootfs import Directory
 from unitroot import ADMIN, ECS_AGENT, ECS_AGENT_RPM, ecs_root, make_root
+
+ROOT = Path(__file__).parents[3]
 
 
 def look(top, shape="plain", *, live=False) -> Audit:
@@ -181,6 +184,20 @@ def test_every_unit_says_where_it_came_from(tmp_path):
 @pytest.mark.parametrize("shape", SHIPPED)
 def test_the_base_alone_needs_no_change(tmp_path, shape):
     assert look(make_root(tmp_path, enabled=["docker.service"]), shape).to_change == ()
+
+
+@pytest.mark.parametrize("shape", SHIPPED)
+def test_the_units_that_we_ship_pass_our_own_audit(tmp_path, shape):
+    """Whoever looks after crash loops must not ship one."""
+    own = {path.name: path.read_text() for path in sorted((ROOT / "packaging").glob("*.service"))}
+    top = make_root(tmp_path, own, enabled=own)
+    (top / "usr/bin/sexton").write_text("")
+    (top / "usr/bin/sexton").chmod(0o755)
+    seen = look(top, shape)
+
+    assert "sexton-agent.service" in own
+    assert seen.to_change == ()
+    assert [name for name in own if unit(seen, name).assessment.loops_for_ever] == []
 
 
 @pytest.mark.timeout(60)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from sexton.wire.acs_task import Attachment, ElasticNetworkInterface, IAMRoleCredentials, Task
 from sexton.wire.envelope import Catalogue
+from sexton.wire.network import SextonNetworkMessage
 from sexton.wire.scalars import Int64
 
 # Control plane to agent.
@@ -223,6 +224,7 @@ CATALOGUE = Catalogue(
     InvalidInstanceException,
     AccessDeniedException,
     InactiveInstanceException,
+    SextonNetworkMessage,
 )
 
 decode = CATALOGUE.decode

@@ -25,8 +25,8 @@ PROTOCOL = "sexton"
 class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One thing that is allowed: to or from exactly one of ``cidr`` and ``group``.
 
-    ``protocol`` is ``-1`` for all, a name (tcp, udp, icmp, icmpv6), or a number. For ICMP the ports are type and code, and
-    -1 is any of them.
+    ``protocol`` is ``-1`` for all, a name (tcp, udp, icmp, icmpv6), or a number. For ICMP the ports are type and
+    code, and -1 is any of them.
     """
 
     id: str

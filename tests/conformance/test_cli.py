@@ -136,7 +136,7 @@ def test_help_version_settings_and_completion_need_no_daemon() -> None:
     assert sexton(None, "--version").stdout.startswith("sexton 0.")
     assert "--leave-nothing" in sexton(None, "up", "--help").stdout
     listed = sexton(None, "config", "explain", ECS_RESERVED_MEMORY="64").stdout
-    assert "ECS_RESERVED_MEMORY = 64 MiB   (environment)" in listed
+    assert "ECS_RESERVED_MEMORY = 64 MiB   (environment; default 0)" in listed
     assert "warning: ECS_RESERVED_MEMORY" in sexton(None, "config", "explain", ECS_RESERVED_MEMORY="lots").stderr
     completed = sexton(None, _SEXTON_COMPLETE="complete_bash", COMP_WORDS="sexton p", COMP_CWORD="1")
     assert completed.stdout.split() == ["ps"]

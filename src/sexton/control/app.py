@@ -38,6 +38,7 @@ from sexton.control.own.events import EventsPath
 from sexton.control.own.export import ExportPath
 from sexton.control.own.keys import KeysPath
 from sexton.control.presence import Replica, Undertaker, replica_name
+from sexton.control.query.door import SERVICES, QueryDoor
 from sexton.control.records import Records
 from sexton.control.services import Reconciler
 from sexton.core import names
@@ -184,6 +185,7 @@ class ControlPlane:
         acs, tcs = self._links
         self._door = FrontDoor(
             Dispatcher(context, verifier),
+            QueryDoor(context, Verifier(self._keys.find, services=tuple(SERVICES))),
             {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve},
             options.limits.body,
             self._own_paths(store, context, verifier),

@@ -55,6 +55,16 @@ def check(context: Context, call: Call, operation: str, request: msgspec.Struct)
             raise denied(context, call, action, f"its key has the role agent, and {problem}")
 
 
+def authorize(context: Context, call: Call, action: str) -> None:
+    """Refuse an action of a neighbouring service (``ec2:CreateVpc``) that this key may not do. Who one is, everybody
+    may ask."""
+    role = role_of(context, call)
+    if role is Role.ADMIN or action == "sts:GetCallerIdentity":
+        return
+    if role is not Role.READ or not may(role, action.partition(":")[2]):
+        raise denied(context, call, action, f"its key has the role {role}, which {MEANING[role]}")
+
+
 def check_instance(context: Context, call: Call, action: str, instance_arn: str) -> None:
     """Refuse an agent's websocket for an instance that is not its key's own, and every key that is no agent's."""
     require(context, call, action, Role.AGENT)

@@ -1,4 +1,4 @@
-"""The control plane's one port: the API by POST, the agents' websockets and a health check by GET.
+"""The control plane's one port: the APIs by POST, the agents' websockets and a health check by GET.
 
 Only shapes of HTTP are judged here; who may do what is decided behind, where the signature is verified.
 """
@@ -13,6 +13,7 @@ from aiohttp import web
 from sexton import __version__
 from sexton.control.dispatch import Dispatcher
 from sexton.control.own.door import PREFIX
+from sexton.control.query.door import FORM, XML, QueryDoor
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.wire.errors import (
     EcsError,
@@ -39,12 +40,14 @@ class FrontDoor:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        query: QueryDoor,
         upgrades: dict[str, Upgrade],
         body_seconds: float,
         own: Upgrade,
         trouble: Callable[[], str] = str,
     ) -> None:
         self._dispatcher = dispatcher
+        self._query = query
         self._upgrades = upgrades
         self._body_seconds = body_seconds
         self._own = own
@@ -81,7 +84,12 @@ class FrontDoor:
         if request.path_qs != "/":
             return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
-        reply = await self._dispatcher.serve(request.headers.get("X-Amz-Target"), "/", headers, body)
+        target = request.headers.get("X-Amz-Target")
+        if target is None and request.content_type == FORM:
+            told = await self._query.serve("/", headers, body)
+            ids = {"Content-Type": XML, "x-amzn-RequestId": told.request_id}
+            return web.Response(status=told.status, body=told.body, headers=ids)
+        reply = await self._dispatcher.serve(target, "/", headers, body)
         answer_headers = {"Content-Type": JSON, "x-amzn-RequestId": reply.request_id}
         if reply.stale:
             answer_headers[STALE_HEADER] = "true"

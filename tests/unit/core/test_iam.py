@@ -277,7 +277,7 @@ GOOD = {"Version": "2012-10-17", "Statement": [allow()]}
         ({"Statement": allow(NotAction="*")}, "Statement 1 has both Action and NotAction"),
         ({"Statement": without(allow(), "Resource")}, "Statement 1 has neither Resource nor NotResource"),
         ({"Statement": allow(Principal="*")}, "Statement 1 names a principal"),
-        ({"Statement": allow(Aktion="*")}, "Statement 1: 'Aktion' is unknown; known there: Sid"),
+        ({"Statement": allow(Deeds="*")}, "Statement 1: 'Deeds' is unknown; known there: Sid"),
         ({"Statement": allow(Action="RunTask")}, "Action 'RunTask' is no action; write SERVICE:ACTION"),
         ({"Statement": allow(Action=[])}, "Action is an empty list"),
         ({"Statement": allow(Action=[{}])}, "Action is {}; write a text"),

@@ -1,4 +1,4 @@
-"""A real systemd with units that loop and units that only look busy: exactly the former are named."""
+"""A real systemd with units that loop, one that failed, and units that only look busy: exactly the former are named."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from sexton.care.look import Round, look_around
 from sexton.care.probes import units
+from sexton.core import finding as finding_rules
 from systemd import FIRST_BOOT_TIMEOUT, Systemd
 
 DEADLINE = 15.0
@@ -37,7 +38,10 @@ UNITS = {
         Restart=on-failure
         RestartSec=50ms
         """,
-    # Busy and healthy: a timer's oneshot, a daemon that is always restarted, one that fell over once, a failed oneshot.
+    # Failed and left like that: a service, and a unit of another kind.
+    "unlucky.service": "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'exit 4'\n",
+    "mnt-gone.mount": "[Mount]\nWhat=nothing\nWhere=/mnt/gone\nType=no-such-fs\n",
+    # Busy and healthy: a timer's oneshot, a daemon that is always restarted, one that fell over once.
     "tidy.service": "[Unit]\nStartLimitIntervalSec=0\n[Service]\nType=oneshot\nExecStart=/bin/true\n",
     "tidy.timer": "[Timer]\nOnActiveSec=100ms\nOnUnitActiveSec=200ms\nAccuracySec=50ms\n",
     "steady.service": "[Service]\nExecStart=/bin/sleep infinity\nRestart=always\n",
@@ -47,7 +51,6 @@ UNITS = {
         Restart=on-failure
         RestartSec=50ms
         """,
-    "unlucky.service": "[Service]\nType=oneshot\nExecStart=/bin/false\n",
 }
 
 
@@ -76,7 +79,8 @@ def wait_until_busy(systemd: Systemd) -> None:
         tidied = systemd.systemctl(
             "show", "tidy.service", "-p", "ExecMainExitTimestampMonotonic", "--value"
         ).stdout.strip()
-        gave_up = systemd.systemctl("is-active", "quitter.service").stdout.strip() == "failed"
+        fallen = ("quitter.service", "unlucky.service", "mnt-gone.mount")
+        gave_up = set(systemd.systemctl("is-active", *fallen).stdout.split()) == {"failed"}
         if (
             restarts(systemd, "looper.service") >= 3
             and restarts(systemd, "stumbler.service") == 1
@@ -101,6 +105,26 @@ def test_exactly_the_units_that_loop_are_named(systemd: Systemd, tmp_path: Path)
     assert evidence["last exit status"] == "3"
     assert evidence["can it loop for ever"].startswith("yes: Restart=always, RestartSec=0.1 s")
     assert "journalctl -u looper.service" in looper.next_step
+
+
+@pytest.mark.timeout(FIRST_BOOT_TIMEOUT)
+def test_what_failed_and_was_left_is_named_unless_it_just_happened(
+    systemd: Systemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_until_busy(systemd)
+    just_now = {finding.fingerprint for finding in look(systemd, tmp_path).findings}
+    monkeypatch.setattr(finding_rules, "UNIT_STAYS_FAILED", 0.0)
+    later = {finding.fingerprint: finding for finding in look(systemd, tmp_path).findings}
+
+    assert {name for name in just_now if name.startswith("unit-failed/")} == set()
+    # What looped until systemd gave up on it is told once, as the loop it was.
+    assert set(later) - just_now == {"unit-failed/unlucky.service", "unit-failed/mnt-gone.mount"}
+    assert later["unit-failed/unlucky.service"].title == "unlucky.service has failed: exit-code, status 4"
+    systemd.systemctl("reset-failed", "unlucky.service", "mnt-gone.mount")
+    try:
+        assert {one.fingerprint for one in look(systemd, tmp_path).findings} == just_now
+    finally:
+        systemd.systemctl("start", "unlucky.service", "mnt-gone.mount")
 
 
 @pytest.mark.timeout(FIRST_BOOT_TIMEOUT)

@@ -134,7 +134,7 @@ def page(path: str) -> bytes:
             records=(record,) if sick else (),
             actions=(),
             eyes=(Eye(probe="memcg", sight=Sight.LOOKED, says="", since=SEEN),),
-            figures={"memcg": FIGURES[path]},
+            figures={"memcg": FIGURES[path], "units": {"ecs.service": 360}},
             seconds={"memcg": 0.001},
             zombie_growth=300.0 if sick else 0.0,
             cpu_seconds=1.0,

@@ -14,7 +14,7 @@ import msgspec
 
 from sexton.care.graves import Survey
 from sexton.care.purging import Attempt
-from sexton.core.finding import size
+from sexton.core.finding import counted, size
 from sexton.core.purge import DropFiles, Left, Plan, Reclaim, Step, Why
 from sexton.core.zombie import Holder, HolderKind
 from sexton.host.file_users import User, Users
@@ -54,10 +54,6 @@ class Row(msgspec.Struct, frozen=True):
 def amount(pages: int) -> str:
     """Pages as a person says them."""
     return size(pages * PAGE) if pages * PAGE >= MIB else f"{pages * PAGE // 1024} KiB"
-
-
-def counted(many: int, what: str) -> str:
-    return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
 
 
 def rows(seen: Survey, by: By, mounts: Mounts) -> tuple[Row, ...]:

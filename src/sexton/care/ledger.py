@@ -225,7 +225,7 @@ class Ledger:
     async def step(self, action: Action, did: Did, now: float) -> Action:
         """Write down that a step is done."""
         after = msgspec.structs.replace(action, done=(*action.done, did))
-        await self._act(after, Kind.STEP, did.says, now)
+        await self._act(after, Kind.STEP, f"{did.key}: {did.says}", now)
         return after
 
     async def end(self, action: Action, outcome: Outcome, says: str, now: float, proof: Proof | None = None) -> Action:

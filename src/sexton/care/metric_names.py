@@ -38,6 +38,12 @@ FINDINGS = Metric(
     "1 for each finding that is open and not muted; kind is the fingerprint up to its first slash",
 )
 LOOPS = Metric("sexton_loops", Kind.GAUGE, ("unit", "shape"), "1 for each loop that turns now, by its maker and shape")
+UNIT_RESTARTS = Metric(
+    "sexton_unit_restarts",
+    Kind.GAUGE,
+    ("unit",),
+    "systemd's counter of automatic restarts, for service units that have restarted; a restart by hand clears it",
+)
 PROBE_SECONDS = Metric("sexton_probe_seconds", Kind.GAUGE, ("probe",), "how long the last look of this probe took")
 PROBE_UP = Metric(
     "sexton_probe_up",
@@ -64,6 +70,7 @@ METRICS: tuple[Metric, ...] = (
     MEMCG_GROWTH,
     FINDINGS,
     LOOPS,
+    UNIT_RESTARTS,
     PROBE_SECONDS,
     PROBE_UP,
     CARE_CPU,

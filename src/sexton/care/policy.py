@@ -18,7 +18,17 @@ import msgspec
 
 from sexton.core import values
 from sexton.core.finding import span
-from sexton.core.policy import Mode, Policy, Remedies, Rule, Window
+from sexton.core.policy import (
+    DisableUnit,
+    Mode,
+    Policy,
+    PruneImages,
+    PurgeMemcg,
+    Remedies,
+    ResetUnit,
+    Rule,
+    Window,
+)
 from sexton.core.values import BadValue
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -158,9 +168,24 @@ def describe(policy: Policy) -> str:
         never = f", never {', '.join(rule.never)}" if rule.never else ""
         lines.append(
             f"{field.encode_name}: acts on {', '.join(rule.only) or 'nothing'}{never}; after {span(rule.after)}, "
-            f"{rule.per_day} times a day, {rule.most_touched} things at once, {span(rule.seconds)} each"
+            f"{rule.per_day} times a day, {rule.most_touched} things at once, {span(rule.seconds)} each{_own(rule)}"
         )
     return "\n".join(lines)
+
+
+def _own(rule: Rule) -> str:
+    """What only this remedy's rule says."""
+    match rule:
+        case PurgeMemcg():
+            caches = "may" if rule.drop_caches else "may not"
+            return f"; {rule.kernel_seconds:g} s in the kernel at a time, {caches} cost others their page cache"
+        case DisableUnit():
+            return f"; masks: {rule.mask}"
+        case ResetUnit():
+            return "; starts it again" if rule.start else ""
+        case PruneImages():
+            return f"; images unused for {span(rule.unused_for)}"
+    return ""
 
 
 def _of_day(minute: int) -> str:

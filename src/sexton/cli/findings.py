@@ -159,6 +159,8 @@ def _listed(seen: Findings) -> str:
     if not seen.findings:
         looked = ", ".join(eye.probe for eye in seen.eyes if eye.sight is Sight.LOOKED) or "nothing"
         lines.append(f"no open findings; looked at: {looked}\n")
+    if any(row.resolved is None for row in seen.findings):
+        lines.append("sexton explain FINDING tells one in full, sexton fix FINDING what can be done about it\n")
     for eye in seen.eyes:
         if eye.sight is Sight.BLIND:
             blind = span(max(0.0, seen.at - eye.since))
@@ -202,7 +204,9 @@ def _incident(told: Incident) -> str:
     if told.unknown:
         lines += ["", "what is unknown:"]
         lines += [f"  - {one}" for one in told.unknown]
-    lines += ["", f"next: {record.finding.next_step}"]
+    if record.open:
+        lines += ["", f"next: {record.finding.next_step}"]
+        lines += [f"what the caretaker can do about it: sexton fix {record.fingerprint}"]
     return "\n".join(_clean(line) for line in lines) + "\n"
 
 

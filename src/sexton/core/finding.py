@@ -37,6 +37,8 @@ UNIT_RESTARTS = 2
 UNIT_RESTARTS_PER_HOUR = 1.0
 # A service that has been up for longer than this has got over whatever restarted it.
 UNIT_SETTLED = 600.0
+# A unit that failed so recently may be started again at once by whoever asked for it.
+UNIT_STAYS_FAILED = 60.0
 # From one turn a minute on, with nothing that will stop it, a loop costs the host something every day.
 UNIT_CRITICAL_PER_HOUR = 60.0
 
@@ -183,9 +185,9 @@ def judge_zombies(count: MemcgCount, change: Change | None) -> Finding | None:
         culprit="not known: the kernel counts removed cgroups but does not name them",
         evidence=tuple(evidence),
         next_step=(
-            "First stop what makes them: a unit or container that loops, if this report names one. Then, at a quiet "
-            "hour, run 'sync; echo 1 > /proc/sys/vm/drop_caches' (drops the host's clean page cache, once) and look "
-            "again: those that remain are held by files on tmpfs, by locked or by anonymous memory."
+            "First stop what makes them: a unit or container that loops, if this report names one; 'sexton zombies' "
+            "tells where they are. Then 'sexton zombies --purge' says what would free them without a reboot and who "
+            "holds the rest, and with --yes does."
         ),
     )
 
@@ -252,6 +254,38 @@ def judge_unit(unit: UnitRestarts, uptime: float) -> Finding | None:
         next_step=(
             f"Read why it fails: journalctl -u {unit.name} -n 50. If this host does not need it: "
             f"systemctl disable --now {unit.name} (mask it where a package upgrade would bring it back)."
+        ),
+    )
+
+
+class FailedUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit that failed ``ago`` seconds ago and is still down. ``result`` and ``exit_status`` are those of a
+    service."""
+
+    name: str
+    ago: float
+    result: str = ""
+    exit_status: int | None = None
+
+
+def judge_failed(unit: FailedUnit) -> Finding | None:
+    """Has this unit failed and been left like that?"""
+    if unit.ago < UNIT_STAYS_FAILED:
+        return None
+    how = [unit.result] if unit.result not in ("", "success") else []
+    how += [f"status {unit.exit_status}"] if unit.result == "exit-code" and unit.exit_status else []
+    evidence = [Evidence("failed", f"{span(unit.ago)} ago", "systemd StateChangeTimestamp")]
+    if how:
+        evidence.append(Evidence("how", ", ".join(how), "systemd Result, ExecMainStatus"))
+    return Finding(
+        fingerprint=f"unit-failed/{unit.name}",
+        severity=Severity.WARNING,
+        title=f"{unit.name} has failed{': ' if how else ''}{', '.join(how)}",
+        culprit=unit.name,
+        evidence=tuple(evidence),
+        next_step=(
+            f"Read why: journalctl -u {unit.name} -n 50. Once the reason is over: systemctl start {unit.name}, or "
+            f"systemctl reset-failed {unit.name} to have it forgotten."
         ),
     )
 
@@ -357,6 +391,11 @@ def span(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+
+
+def counted(many: int, what: str) -> str:
+    """So many of something."""
+    return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
 
 
 def size(count: int) -> str:

@@ -79,7 +79,8 @@ def tell_incident(
 
 def _since(record: Record, now: float) -> Link:
     told = tuple(item for item in record.finding.evidence if item.what == "since")
-    seen = f"seen for {span(max(0.0, now - record.opened))}"
+    until = now if record.resolved is None else record.resolved
+    seen = f"seen for {span(max(0.0, until - record.opened))}"
     again = f", {record.times} times in all" if record.times > 1 else ""
     if told:
         return Link(question="since when", known=True, answer=f"{told[0].value}; {seen}{again}", evidence=told)

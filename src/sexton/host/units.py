@@ -1,8 +1,8 @@
-"""Service units of a host's systemd, over D-Bus.
+"""Units of a host's systemd, over D-Bus: services that restart, and whatever has failed.
 
-Cheap first: one call lists the units, one call each asks the restart counter of those that run, start or failed, and
-only units that have restarted or are down get the few properties the loop rule needs. Nothing is written and nothing
-is started: the manager is always there already.
+Cheap first: one call lists the services and one all that failed, one call each asks the restart counter of services
+that run, start or failed, and only units that have restarted or are down get the few properties the rules need.
+Nothing is written and nothing is started: the manager is always there already.
 
 How the manager is reached is in ``host/systemd_bus.py``.
 """
@@ -44,14 +44,24 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     exit_status: int
     process_started: float
     process_runs: bool
+    changed: float
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit of another kind (a mount, a timer, a socket) that failed, and since when."""
+
+    name: str
+    changed: float
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """How many service units are loaded, how many of them were asked, and those that may matter."""
+    """How many service units are loaded, how many of them were asked, and those that may matter; and units of other
+    kinds that failed."""
 
     loaded: int
     asked: int
     suspects: tuple[Unit, ...]
+    others: tuple[Failed, ...] = ()
 
 
 async def read_services(root: Path) -> Services:
@@ -97,9 +107,30 @@ async def _read(bus: MessageBus) -> Services:
                     return None  # unloaded since it was listed, or a manager older than restart counters
                 raise
 
+    async def fallen(row: list[Any]) -> Failed | None:
+        async with slots:
+            try:
+                return Failed(name=str(row[0]), changed=await _changed(bus, str(row[6])))
+            except DBusError as error:
+                if error.type.endswith((".UnknownObject", ".NoSuchUnit")):
+                    return None
+                raise
+
+    failed = await call(bus, MANAGER_PATH, f"{MANAGER}.Manager", "ListUnitsByPatterns", "asas", [["failed"], []])
+    others = [row for row in failed if not str(row[0]).endswith(".service")]
     examined = await asyncio.gather(*(examine(row) for row in alive))
     suspects = tuple(unit for unit in examined if unit is not None)
-    return Services(loaded=len(loaded), asked=len(alive), suspects=suspects)
+    down = await asyncio.gather(*(fallen(row) for row in others))
+    return Services(
+        loaded=len(loaded),
+        asked=len(alive),
+        suspects=suspects,
+        others=tuple(one for one in down if one is not None),
+    )
+
+
+async def _changed(bus: MessageBus, path: str) -> float:
+    return seconds(await get_property(bus, path, UNIT, "StateChangeTimestamp"))
 
 
 async def _details(bus: MessageBus, path: str, name: str, active: str, sub: str, restarts: int) -> Unit:
@@ -119,6 +150,7 @@ async def _details(bus: MessageBus, path: str, name: str, active: str, sub: str,
         exit_status=int(await service("ExecMainStatus")),
         process_started=seconds(await service("ExecMainStartTimestamp")),
         process_runs=int(await service("MainPID")) > 0,
+        changed=await _changed(bus, path),
     )
 
 

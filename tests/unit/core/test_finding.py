@@ -9,15 +9,18 @@ from hypothesis import strategies as st
 from sexton.core.finding import (
     CONTAINER_TURNS,
     RATIO_FLOOR,
+    UNIT_STAYS_FAILED,
     ZOMBIES_CRITICAL,
     ZOMBIES_WARNING,
     Change,
+    FailedUnit,
     Finding,
     MemcgCount,
     Severity,
     Turn,
     UnitRestarts,
     judge_containers,
+    judge_failed,
     judge_unit,
     judge_zombies,
     loops_for_ever,
@@ -197,6 +200,29 @@ class TestUnits:
 
 
 NOW = 1_000_000.0
+
+
+class TestFailedUnits:
+    def test_one_that_was_left_failed_is_told_with_its_reason(self) -> None:
+        finding = judge_failed(FailedUnit(name="backup.service", ago=7200.0, result="exit-code", exit_status=3))
+
+        assert finding is not None
+        assert (finding.fingerprint, finding.severity) == ("unit-failed/backup.service", Severity.WARNING)
+        assert finding.title == "backup.service has failed: exit-code, status 3"
+        assert told(finding) == {"failed": "2 hours ago", "how": "exit-code, status 3"}
+        assert "journalctl -u backup.service" in finding.next_step
+        assert "systemctl reset-failed backup.service" in finding.next_step
+
+    def test_a_mount_has_no_exit_status(self) -> None:
+        finding = judge_failed(FailedUnit(name="mnt-data.mount", ago=100.0))
+
+        assert finding is not None
+        assert finding.title == "mnt-data.mount has failed"
+        assert list(told(finding)) == ["failed"]
+
+    def test_one_that_failed_just_now_may_be_started_again_by_whoever_asked(self) -> None:
+        assert judge_failed(FailedUnit(name="a.service", ago=UNIT_STAYS_FAILED - 1, result="signal")) is None
+        assert judge_failed(FailedUnit(name="a.service", ago=UNIT_STAYS_FAILED, result="signal")) is not None
 
 
 def lives(

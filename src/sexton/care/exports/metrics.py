@@ -62,6 +62,7 @@ def samples_of(seen: Snapshot) -> Iterator[tuple[Metric, Samples]]:
         {(one.fingerprint, one.finding.severity.value, one.fingerprint.partition("/")[0]): 1.0 for one in heard},
     )
     yield names.LOOPS, {(one.fingerprint.partition("/")[2], shape_of(one)): 1.0 for one in heard if _is_loop(one)}
+    yield names.UNIT_RESTARTS, {(unit,): float(many) for unit, many in seen.figures.get("units", {}).items()}
     yield names.PROBE_SECONDS, {(probe,): spent for probe, spent in seen.seconds.items()}
     yield names.PROBE_UP, {(eye.probe,): float(eye.sight is not Sight.BLIND) for eye in seen.eyes}
     yield names.CARE_CPU, {(): seen.cpu_seconds}

@@ -81,17 +81,17 @@ class WebhookExport:
         for _, delay in zip(range(ATTEMPTS), self._backoff.delays(), strict=False):
             trouble = await self._post(session, delivery.id, body)
             if trouble is None:
+                await self._taken(delivery.id)
                 self.delivered += 1
                 self.failing = ""
-                break
+                return
             if not self.failing:
                 log.warning("webhook does not take an event", extra={"reason": trouble, "event": delivery.id})
             self.failing = trouble
             await asyncio.sleep(delay)
-        else:
-            self.given_up += 1
-            log.error("webhook event given up", extra={"reason": self.failing, "event": delivery.id})
+        log.error("webhook event given up", extra={"reason": self.failing, "event": delivery.id})
         await self._taken(delivery.id)
+        self.given_up += 1
 
     async def _post(self, session: aiohttp.ClientSession, ident: str, body: bytes) -> str | None:
         """Why it was not taken; None when it was."""

@@ -22,13 +22,14 @@ async def look(scene: Scene) -> Outcome:
         return CouldNotLook(str(blind), blind.next_step)
     before = None if scene.before is None else scene.before.figures.get("kills")
     figures = {"kills": total}
+    victims = f"{total:,} process was" if total == 1 else f"{total:,} processes were"
     if total == 0:
         return Looked(says="nothing was killed for want of memory since boot", figures=figures)
     try:
         logged = await in_thread("kernel log", lambda: oom_kills(scene.root))
     except Unreadable as blind:
         since = "" if before is None else f", {total - before:,} of them since the last look"
-        killed = f"{total:,} processes were killed for want of memory since boot{since}"
+        killed = f"{victims} killed for want of memory since boot{since}"
         return CouldNotLook(f"{killed}; who, the kernel's log tells: {blind}", blind.next_step)
     uptime = scene.uptime if scene.uptime is not None else max((kill.at for kill in logged), default=0.0)
     kills = [
@@ -39,7 +40,7 @@ async def look(scene: Scene) -> Outcome:
     recent = sum(1 for kill in kills if kill.ago <= OOM_RECENT)
     missing = f"; the log no longer tells {total - len(kills):,} of them" if total > len(kills) else ""
     return Looked(
-        says=f"{total:,} processes killed for want of memory since boot, {recent:,} within the hour{missing}",
+        says=f"{victims} killed for want of memory since boot, {recent:,} within the hour{missing}",
         findings=findings,
         figures=figures,
     )

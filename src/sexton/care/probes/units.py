@@ -1,15 +1,16 @@
-"""Looks for service units that crash and restart over and over.
+"""Looks for service units that crash and restart over and over, and for units that failed and were left like that.
 
-Flows in: what systemd says of its service units, the earlier restart counters. Flows out: a finding per looping unit.
+Flows in: what systemd says of its units, the earlier restart counters. Flows out: a finding per unit, loop before
+failure.
 A unit that was not in an earlier look has restarted zero times since before it: its counter started there.
 """
 
 from __future__ import annotations
 
 from sexton.care.probe import CouldNotLook, Looked, NotPresent, Outcome, Probe, Scene
-from sexton.core.finding import Change, UnitRestarts, judge_unit
+from sexton.core.finding import Change, FailedUnit, Finding, UnitRestarts, counted, judge_failed, judge_unit
 from sexton.host.errors import Absent, Unreadable
-from sexton.host.units import Unit, read_services
+from sexton.host.units import Services, Unit, read_services
 
 
 async def look(scene: Scene) -> Outcome:
@@ -21,13 +22,29 @@ async def look(scene: Scene) -> Outcome:
         return CouldNotLook(str(blind), blind.next_step)
     # Without the age of this boot no pace can be worked out; a day is long enough not to raise an alarm by itself.
     uptime = scene.uptime if scene.uptime is not None else 86400.0
-    judged = (judge_unit(_restarts(unit, scene), uptime) for unit in services.suspects)
-    findings = tuple(finding for finding in judged if finding is not None)
+    loops = tuple(found for unit in services.suspects if (found := judge_unit(_restarts(unit, scene), uptime)))
+    failed = tuple(found for unit in _failed(services, scene.now) if (found := judge_failed(unit)))
+    looping = {finding.culprit for finding in loops}
+    down = counted(len(_failed(services, scene.now)), "unit")
+    findings: tuple[Finding, ...] = (*loops, *(one for one in failed if one.culprit not in looping))
     return Looked(
-        says=f"{services.loaded:,} service units, {services.asked:,} active or failed, {len(findings):,} in a loop",
+        says=(
+            f"{services.loaded:,} service units, {services.asked:,} active or failed, {len(loops):,} in a loop; "
+            f"{down} failed"
+        ),
         findings=findings,
         figures={unit.name: unit.restarts for unit in services.suspects if unit.restarts},
     )
+
+
+def _failed(services: Services, now: float) -> tuple[FailedUnit, ...]:
+    """Everything that is failed now, of whatever kind."""
+    of_services = tuple(
+        FailedUnit(name=unit.name, ago=max(0.0, now - unit.changed), result=unit.result, exit_status=unit.exit_status)
+        for unit in services.suspects
+        if unit.active_state == "failed"
+    )
+    return of_services + tuple(FailedUnit(name=one.name, ago=max(0.0, now - one.changed)) for one in services.others)
 
 
 def _restarts(unit: Unit, scene: Scene) -> UnitRestarts:
@@ -56,6 +73,6 @@ def _restarts(unit: Unit, scene: Scene) -> UnitRestarts:
 PROBE = Probe(
     name="units",
     reads=("systemd over D-Bus: ListUnitsByPatterns, NRestarts, and details of units that restarted or failed",),
-    cost="one call, one more for each active or failed service unit, eight more for each suspect; under 1 ms each",
+    cost="two calls, one more for each active or failed service unit, nine more for each suspect; under 1 ms each",
     look=look,
 )

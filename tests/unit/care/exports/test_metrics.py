@@ -41,7 +41,7 @@ SEEN = Snapshot(
         Eye(probe="units", sight=Sight.BLIND, says="", since=0.0),
         Eye(probe="containers", sight=Sight.NOT_PRESENT, says="", since=0.0),
     ),
-    figures={"memcg": {"tracked": 50, "live": 20, "zombies": 30}},
+    figures={"memcg": {"tracked": 50, "live": 20, "zombies": 30}, "units": {"ecs.service": 360}},
     seconds={"memcg": 0.001},
     zombie_growth=12.5,
     cpu_seconds=1.25,
@@ -70,6 +70,7 @@ def test_what_they_say() -> None:
     assert value("sexton_findings", fingerprint=NAME, severity="critical", kind="unit-loop") == 1
     assert len([name for name, _ in found if name == "sexton_findings"]) == 1
     assert value("sexton_loops", unit=NAME.partition("/")[2], shape="always") == 1
+    assert value("sexton_unit_restarts", unit="ecs.service") == 360
     assert value("sexton_probe_up", probe="units") == 0
     assert value("sexton_probe_up", probe="containers") == 1
     assert value("sexton_care_actions", remedy="disable-unit", outcome="done") == 1

@@ -40,9 +40,12 @@ find "$site" -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install -m 755 packaging/sexton "$stage/usr/bin/sexton"
 install -m 644 packaging/ecs.config "$home/ecs.config"
-install -m 644 packaging/sexton-agent.service "$stage/lib/systemd/system/sexton-agent.service"
+install -m 644 packaging/sexton-agent.service packaging/sexton-care.service "$stage/lib/systemd/system/"
 install -m 644 packaging/copyright "$stage/usr/share/doc/sexton/copyright"
-install -m 644 docs/moving.md docs/settings.md docs/troubleshooting.md "$stage/usr/share/doc/sexton/"
+install -m 644 docs/moving.md docs/settings.md docs/troubleshooting.md docs/care.md docs/findings.md docs/doctor.md \
+  docs/zombies.md "$stage/usr/share/doc/sexton/"
+install -d "$stage/usr/share/doc/sexton/examples"
+cp -R packaging/prometheus packaging/grafana packaging/node-problem-detector "$stage/usr/share/doc/sexton/examples/"
 for script in postinst prerm postrm; do install -m 755 "packaging/$script" "$stage/DEBIAN/$script"; done
 cat >"$stage/DEBIAN/control" <<END
 Package: sexton

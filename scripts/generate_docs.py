@@ -17,10 +17,14 @@ import msgspec
 
 from sexton import settings
 from sexton.agent.runner import STEPS
+from sexton.care.acting import REMEDIES
+from sexton.care.look import PROBES, WATCHERS
 from sexton.care.metric_names import METRICS
 from sexton.control.dispatch import FIELDS, OPERATIONS
 from sexton.control.fields import Fields
 from sexton.control.ops import unsupported
+from sexton.core.finding import counted
+from sexton.core.policy import Policy
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
 from sexton.settings import Setting, rows_capability, rows_care, rows_identity, rows_ours, rows_pace, rows_state
 from sexton.wire import ecs
@@ -154,6 +158,31 @@ def metrics() -> str:
     return "\n".join(rows)
 
 
+def probes() -> str:
+    """What one look reads, how often a daemon looks, and what that costs."""
+    rows = ["| probe | reads | cost | every |", "|---|---|---|---|"]
+    rows += [f"| `{one.name}` | {'; '.join(one.reads)} | {one.cost} | {one.every:g} s |" for one in PROBES]
+    return "\n".join(rows)
+
+
+def watchers() -> str:
+    """What a daemon listens to besides."""
+    rows = ["| watcher | listens to | cost |", "|---|---|---|"]
+    rows += [f"| `{one.name}` | {'; '.join(one.reads)} | {one.cost} |" for one in WATCHERS]
+    return "\n".join(rows)
+
+
+def remedies() -> str:
+    """What a caretaker can do, and how far a rule lets it go unless the policy says otherwise."""
+    rows = ["| remedy | answers | may touch | unless the rule says otherwise |", "|---|---|---|---|"]
+    for one in REMEDIES:
+        rule = Policy().remedies.of(one.name)
+        answers = ", ".join(f"`{pattern}`" for pattern in one.answers)
+        bounds = f"{rule.seconds:g} s, {counted(rule.most_touched, 'thing')} at once, {rule.per_day} times a day"
+        rows.append(f"| `{one.name}` | {answers} | {one.touches} | {bounds} |")
+    return "\n".join(rows)
+
+
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("flow-of-a-task.md", "container states"): container_states,
     ("flow-of-a-task.md", "steps"): steps,
@@ -169,6 +198,9 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("api.md", "operations"): operations,
     ("api-fields.md", "fields"): fields,
     ("metrics.md", "metrics"): metrics,
+    ("doctor.md", "probes"): probes,
+    ("care.md", "watchers"): watchers,
+    ("care.md", "remedies"): remedies,
 }
 
 

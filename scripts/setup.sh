@@ -14,7 +14,11 @@ say() { echo "setup: $*" >&2; }
 
 # command or file that the package provides : Debian package
 wanted="dockerd:docker.io iptables:iptables ip:iproute2 /bin/busybox:busybox-static"
-[ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap docker-registry:docker-registry dbus-daemon:dbus unshare:util-linux etcd:etcd-server promtool:prometheus clang:clang /usr/include/bpf/libbpf.h:libbpf-dev qemu-system-x86_64:qemu-system-x86 faketime:faketime"
+[ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap docker-registry:docker-registry dbus-daemon:dbus unshare:util-linux etcd:etcd-server promtool:prometheus qemu-system-x86_64:qemu-system-x86 faketime:faketime"
+
+# The program that names dead cgroups is compiled here. Where nothing can be installed the rest works without it.
+compiler="clang:clang /usr/include/bpf/libbpf.h:libbpf-dev"
+if [ "$flavour" = dev ] || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }; then wanted="$wanted $compiler"; fi
 
 missing=""
 for pair in $wanted; do
@@ -48,7 +52,6 @@ if [ -n "$missing" ]; then
   [ -n "$python" ] || python=python3
 fi
 
-# Names of dead cgroups come from a small program; where there is no compiler for it the rest works without.
 if command -v clang >/dev/null 2>&1; then
   if [ "$flavour" = dev ]; then scripts/build_bpf.sh --must; else scripts/build_bpf.sh; fi
 fi

@@ -89,12 +89,20 @@ def override(guest: Systemd, text: str) -> None:
     guest.systemctl("daemon-reload")
 
 
-def metadata(guest: Systemd) -> dict[str, Any]:
-    script = (
-        "import urllib.request as u; print(u.urlopen('http://127.0.0.1:51678/v1/metadata', timeout=3).read().decode())"
-    )
+def fetched(guest: Systemd, url: str) -> str:
+    script = f"import urllib.request as u; print(u.urlopen({url!r}, timeout=3).read().decode())"
     done = guest.run("python3", "-c", script)
-    return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+    return done.stdout if done.returncode == 0 else ""
+
+
+def metadata(guest: Systemd) -> dict[str, Any]:
+    return dict(json.loads(fetched(guest, "http://127.0.0.1:51678/v1/metadata") or "{}"))
+
+
+def findings(guest: Systemd) -> dict[str, Any]:
+    """What the caretaker has found, once it has looked."""
+    told = dict(json.loads(guest.run("sexton", "findings", "--json", seconds=20).stdout or "{}"))
+    return told if told.get("eyes") else {}
 
 
 def test_the_story_of_a_package(guest: Systemd, package: Path) -> None:
@@ -103,7 +111,9 @@ def test_the_story_of_a_package(guest: Systemd, package: Path) -> None:
     assert guest.run("sexton", "--version").stdout.startswith("sexton 0.")
     assert guest.systemctl("is-active", "sexton-agent").stdout.strip() == "inactive"
     assert guest.systemctl("is-enabled", "sexton-agent").stdout.strip() == "disabled"
-    assert guest.run("systemd-analyze", "verify", "/lib/systemd/system/sexton-agent.service").stderr == ""
+    assert guest.systemctl("is-enabled", "sexton-care").stdout.strip() == "disabled"
+    for unit in ("sexton-agent", "sexton-care"):
+        assert guest.run("systemd-analyze", "verify", f"/lib/systemd/system/{unit}.service").stderr == ""
     assert "verify" not in dpkg(guest, "-V", "sexton")
 
     # Without credentials it stands down, once, and is left alone.
@@ -139,12 +149,21 @@ def test_the_story_of_a_package(guest: Systemd, package: Path) -> None:
     assert "setting=ECS_ENABLE_TASK_IAM_ROLE" in log or "ECS_ENABLE_TASK_IAM_ROLE" not in CONFIG
     assert "msg=registered" in log
 
+    # The caretaker beside it, with what it publishes and what it was asked.
+    started = guest.run("systemctl", "enable", "--now", "sexton-care", seconds=60)
+    assert started.returncode == 0, started.stderr
+    care = guest.systemctl("show", "-P", "MainPID", "sexton-care").stdout.strip()
+    seen = until(lambda: findings(guest), "the caretaker has looked")
+    assert seen["daemon"] and {"memcg", "units"} <= {eye["probe"] for eye in seen["eyes"]}
+    assert "sexton_probe_up" in fetched(guest, "http://127.0.0.1:9546/metrics")
+
     # Upgraded: another process of the same container instance, without anybody's doing.
     before = prop(guest, "MainPID")
     install(guest, newer(package))
     until(lambda: prop(guest, "MainPID") not in ("0", before), "the new agent runs")
     assert until(lambda: metadata(guest), "the new agent answers")["ContainerInstanceArn"] == me
     assert prop(guest, "NRestarts") == "0"
+    assert guest.systemctl("show", "-P", "MainPID", "sexton-care").stdout.strip() not in ("0", care)
 
     # Watched: one that stands still is ended and started anew.
     watched = "WatchdogSec=1s\nTimeoutAbortSec=1s\nEnvironment=AWS_EC2_METADATA_DISABLED=true\n"
@@ -166,7 +185,9 @@ def test_the_story_of_a_package(guest: Systemd, package: Path) -> None:
     # Removed: the program goes, what it remembers and what the user wrote stay.
     dpkg(guest, "-r", "sexton")
     assert not (guest.root / "usr/lib/sexton").exists() and not (guest.root / "usr/bin/sexton").exists()
-    assert guest.systemctl("is-enabled", "sexton-agent").returncode != 0
+    for unit in ("sexton-agent", "sexton-care"):
+        assert guest.systemctl("is-enabled", unit).returncode != 0
+        assert guest.systemctl("is-active", unit).returncode != 0
     assert (guest.root / "var/lib/sexton/agent.db").exists()
 
     # Purged: nothing of it is left but the user's own file.

@@ -43,6 +43,27 @@ def quiet_host(tmp_path: Path) -> Path:
     return root
 
 
+PLUGIN = Path(__file__).parents[2] / "packaging/node-problem-detector/sexton.json"
+
+
+@pytest.mark.timeout(60)
+def test_the_shipped_plugin_of_node_problem_detector_says_one_short_line(quiet_host: Path, tmp_path: Path) -> None:
+    """Each rule as it is called: 0 no problem, 1 a problem, 2 not known; longer lines are cut by the caller."""
+    plugin = json.loads(PLUGIN.read_text())
+    conditions = {one["type"] for one in plugin["conditions"]}
+    assert {rule["condition"] for rule in plugin["rules"]} == conditions
+    for zombies, code in ((7, 0), (5_000, 1)):
+        set_zombies(quiet_host, zombies)
+        for rule in plugin["rules"]:
+            assert rule["path"] == "/usr/bin/sexton" and rule["args"][0] == "doctor"
+            seen = doctor(*rule["args"][1:], "--root", str(quiet_host), "--state-dir", str(tmp_path))
+            assert len(seen.stdout.splitlines()) == 1 and len(seen.stdout) <= 81, seen.stdout
+            # There is no systemd and no engine on this host: nobody can say that nothing loops.
+            assert seen.returncode == (code if rule["condition"] == "CgroupLeak" else 2)
+            if seen.returncode == 1:
+                assert seen.stdout.startswith("5,000 zombie memory cgroups")
+
+
 def set_zombies(root: Path, count: int) -> None:
     (root / "sys/fs/cgroup/cgroup.stat").write_text(f"nr_descendants 99\nnr_dying_descendants {count}\n")
 

@@ -51,6 +51,13 @@ def test_paths_that_are_named_are_there(page):
             assert (ROOT / "src/sexton" / path).exists(), path
 
 
+def test_pages_that_the_program_names_are_there():
+    """In help texts, messages and comments."""
+    for source in (ROOT / "src").rglob("*.py"):
+        for path in re.findall(r"\b(?:docs|contributing)/[\w/-]+\.md", source.read_text()):
+            assert (ROOT / path).exists(), f"{source}: {path}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_make_targets_that_are_named_are_there(page):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -2,8 +2,8 @@
 
 One small JSON file: the boot it belongs to and, for each probe, its figures and the host's uptime then. Uptime rather
 than the clock measures the time between, because clocks are set. After a reboot the counters start anew, so figures
-of another boot are not compared. A baseline younger than a minute is kept: somebody who looks every few seconds would
-else compare with almost nothing, for ever.
+of another boot are not compared. Two sets are kept of each probe, ten minutes apart: somebody who looks each minute (a
+cron job, node-problem-detector) would else compare with almost nothing, for ever, and never see slow growth.
 
 The file is a convenience. Missing, corrupt, unreadable or unwritable, it is said in one sentence and the look goes on.
 """
@@ -16,20 +16,27 @@ from pathlib import Path
 import msgspec
 
 from sexton.care.probe import Before
+from sexton.core.finding import GROWTH_SPAN
 from sexton.host.proc import Boot
 from sexton.kit.atomicfile import write_atomic
 
-# Figures are replaced by newer ones only when they are at least this old.
-BASELINE_AGE = 60.0
+# Figures are replaced by newer ones only when they are at least this old: growth over less says nothing yet.
+BASELINE_AGE = GROWTH_SPAN
 # A file larger than this is not ours; reading it could only do harm.
 LARGEST = 4 * 2**20
 
 
-class Remembered(msgspec.Struct, frozen=True):
-    """One probe's figures, and the host's uptime when they were taken."""
+class Taken(msgspec.Struct, frozen=True):
+    """Figures, and the host's uptime when they were taken."""
 
     uptime: float
     figures: dict[str, int]
+
+
+class Remembered(Taken, frozen=True):
+    """One probe's newest figures, and the ones before them."""
+
+    earlier: Taken | None = None
 
 
 class LastLook(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +47,11 @@ class LastLook(msgspec.Struct, frozen=True, kw_only=True):
 
     def before(self, probe: str, uptime: float) -> Before | None:
         """What this probe counted earlier in this boot, if it did."""
-        was = self.probes.get(probe)
-        if was is None or was.uptime >= uptime:
+        newest = self.probes.get(probe)
+        if newest is None or newest.uptime >= uptime:
             return None
+        young = uptime - newest.uptime < BASELINE_AGE
+        was = newest.earlier if young and newest.earlier is not None else newest
         return Before(uptime - was.uptime, was.figures)
 
 
@@ -93,7 +102,8 @@ def remember(
     for probe, numbers in figures.items():
         was = probes.get(probe)
         if was is None or not 0 <= boot.uptime - was.uptime < BASELINE_AGE:
-            probes[probe] = Remembered(boot.uptime, dict(numbers))
+            earlier = None if was is None or was.uptime > boot.uptime else Taken(was.uptime, was.figures)
+            probes[probe] = Remembered(boot.uptime, dict(numbers), earlier)
     if last is not None and probes == last.probes:
         return ""
     try:

@@ -205,7 +205,8 @@ def decide(policy: Policy, plan: Plan) -> Decision:
 
 def bounds(rule: Rule, plan: Plan) -> str | None:
     """Why this plan reaches too far, whoever asks for it; None when it does not."""
-    if protected(plan.target):
+    forgets_only = isinstance(rule, ResetUnit) and not rule.start
+    if protected(plan.target) and not forgets_only:
         return f"{plan.target} keeps this host running or reachable; only a person may change it, by hand"
     if _matches(plan.target, rule.never):
         return f"the policy forbids {plan.remedy} to touch {plan.target}"

@@ -63,6 +63,31 @@ def test_looking_every_few_seconds_keeps_the_older_baseline(path: Path) -> None:
     assert last.probes["units"].figures == {"a": 1}
 
 
+def test_looking_each_minute_still_tells_growth_over_ten(path: Path) -> None:
+    """As node-problem-detector and cron do."""
+    spans = []
+    for minute in range(60):
+        now = boot(100 + 60 * minute)
+        last = recall(path, now).look
+        if last is not None and (before := last.before("memcg", 100 + 60 * minute)) is not None:
+            spans.append(before.seconds)
+            assert before.figures == {"zombies": minute - before.seconds / 60}
+        remember(path, now, NOW, last, {"memcg": {"zombies": minute}})
+
+    assert min(spans[int(BASELINE_AGE // 60) :]) >= BASELINE_AGE
+    assert max(spans) <= 2 * BASELINE_AGE
+
+
+def test_looking_each_day_compares_with_yesterday(path: Path) -> None:
+    for day in (1, 2, 3):
+        remember(path, boot(day * 86400), NOW, recall(path, boot(day * 86400)).look, {"memcg": {"zombies": day}})
+    last = recall(path, boot(4 * 86400)).look
+
+    assert last is not None
+    assert (before := last.before("memcg", 4 * 86400)) is not None
+    assert (before.seconds, before.figures) == (86400, {"zombies": 3})
+
+
 def test_a_probe_that_could_not_look_keeps_what_it_knew(path: Path) -> None:
     remember(path, boot(100), NOW, None, {"memcg": {"zombies": 5}, "units": {"a": 1}})
     remember(path, boot(900), NOW, recall(path, boot(900)).look, {"memcg": {"zombies": 7}})

@@ -195,7 +195,7 @@ def test_the_units_that_we_ship_pass_our_own_audit(tmp_path, shape):
     (top / "usr/bin/sexton").chmod(0o755)
     seen = look(top, shape)
 
-    assert "sexton-agent.service" in own
+    assert set(own) == {"sexton-agent.service", "sexton-care.service"}
     assert seen.to_change == ()
     assert [name for name in own if unit(seen, name).assessment.loops_for_ever] == []
 

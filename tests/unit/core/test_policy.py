@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from sexton.core.action import Action, Outcome, Plan, PlannedStep
@@ -17,8 +18,10 @@ from sexton.core.policy import (
     Mode,
     Policy,
     Remedies,
+    ResetUnit,
     Verdict,
     Window,
+    bounds,
     decide,
     decide_before,
     protected,
@@ -94,6 +97,14 @@ def test_what_is_allowed_by_name_is_done() -> None:
 def test_what_keeps_the_host_is_never_touched(unit: str) -> None:
     assert protected(unit)
     assert verdict(allowing(), plan(unit)).verdict is Verdict.NO
+
+
+def test_having_a_failure_forgotten_stops_nothing() -> None:
+    failed = msgspec.structs.replace(plan("systemd-networkd-wait-online.service"), remedy="reset-unit")
+
+    assert bounds(ResetUnit(), failed) is None
+    assert bounds(ResetUnit(start=True), failed) is not None
+    assert bounds(ResetUnit(never=("systemd-*",)), failed) is not None
 
 
 def test_what_is_not_vital_may_be() -> None:

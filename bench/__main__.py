@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-MODULES = ("launch", "api", "fleet", "footprint")
+MODULES = ("launch", "api", "peers", "fleet", "footprint")
 
 
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -38,6 +38,10 @@ ROLES = {
     "agent": "run the agent of this host alone",
     "care": "run the caretaker of this host alone",
 }
+_EPILOG = "Settings can also come from the environment; 'sexton config explain' lists them all."
+_EPILOG_CONTROL = (
+    " Backup and restore: 'sexton control export FILE' and 'sexton control import FILE' save and load all records."
+)
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
@@ -57,7 +61,7 @@ def _parser(role: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"sexton {role}",
         description=ROLES[role][0].upper() + ROLES[role][1:] + ".",
-        epilog="Settings can also come from the environment; 'sexton config explain' lists them all.",
+        epilog=_EPILOG + (_EPILOG_CONTROL if role == "control" else ""),
     )
     parser.add_argument("--data-dir", metavar="DIR", help="everything that survives a restart [ECS_DATADIR]")
     parser.add_argument("--region", help="region of the default cluster and of the agent [AWS_DEFAULT_REGION]")

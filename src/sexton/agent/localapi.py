@@ -67,8 +67,8 @@ class LocalApi:
         wanted = last_part(request.query.get("task", ""))
         found = [one for one in self._engine.runners() if one.task_id.startswith(wanted)] if wanted else []
         if len(found) != 1:
-            known = "no task" if not found else f"{len(found)} tasks"
-            return _json({"error": f"{known} on this host match '{wanted}'"}, status=404)
+            known = "no task on this host matches" if not found else f"{len(found)} tasks on this host match"
+            return _json({"error": f"{known} '{wanted}'; 'sexton ps --all' lists tasks"}, status=404)
         return found[0]
 
     async def _logs(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -69,8 +69,8 @@ async def test_lines_of_all_containers(socket: Socket) -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("/logs", "no task on this host match"),
-        ("/logs?task=ffff", "no task on this host match"),
+        ("/logs", "no task on this host matches"),
+        ("/logs?task=ffff", "no task on this host matches"),
         ("/logs?task=000", "2 tasks on this host match"),
         (f"/logs?task={'0' * 31}1&container=c", "has no container c"),
         ("/else", "there is nothing here"),

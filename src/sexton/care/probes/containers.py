@@ -92,7 +92,7 @@ async def look(scene: Scene) -> Outcome:
     died = sum(1 for turn in turns if turn.died is not None)
     return Looked(
         says=(
-            f"{len(turns):,} container starts and {died:,} deaths in the last {WINDOW / 60:.0f} minutes "
+            f"{len(turns):,} starts and {died:,} ends of containers in the last {WINDOW / 60:.0f} minutes "
             f"({engine.name} {engine.version}), {len(findings):,} kinds in a loop"
         ),
         findings=findings,

@@ -72,6 +72,7 @@ def _parser(role: str) -> argparse.ArgumentParser:
         parser.add_argument("--listen", metavar="HOST:PORT", help="address of the API, 127.0.0.1:7070 [SEXTON_LISTEN]")
         parser.add_argument("--account", metavar="ID", help="account id in ARNs, twelve digits [SEXTON_ACCOUNT_ID]")
         parser.add_argument("--store", metavar="URL", help="store of the records, as etcd://host:2379 [SEXTON_STORE]")
+        parser.add_argument("--roles", metavar="FILE", help="where tasks' roles get keys from [SEXTON_ROLES]")
         parser.add_argument("--advertise", metavar="URL", help="where others reach this one [SEXTON_ADVERTISE]")
         parser.add_argument("--tls-cert", metavar="FILE", help="serve by TLS with this certificate [SEXTON_TLS_CERT]")
         parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key [SEXTON_TLS_KEY]")
@@ -201,6 +202,12 @@ def check_listen(chosen: Settings) -> None:
         )
 
 
+def check_roles(chosen: Settings) -> None:
+    """BadSetting for a roles file that was asked for and is not there; at the usual place there need be none."""
+    if chosen.roles != Settings().roles and not Path(chosen.roles).exists():
+        raise BadSetting(f"cannot use the roles file {chosen.roles}: there is none; make it, or leave --roles out")
+
+
 def care_options(chosen: Settings) -> dict[str, Any]:
     """The caretaker's settings, checked before anything starts; BadSetting for one that must not be guessed."""
     metrics = None
@@ -245,6 +252,7 @@ def main(role: str, arguments: list[str]) -> int:
         command = read_command(role, arguments)
         if role in ("up", "control"):
             check_listen(command.settings)
+            check_roles(command.settings)
         if role in ("up", "care"):
             care_options(command.settings)
     except BadSetting as error:
@@ -294,6 +302,12 @@ def _configure_log(chosen: Settings) -> None:
     )
 
 
+def _takes_up_files(command: Command) -> bool:
+    """Whether there is a file that may be changed under the process."""
+    chosen = command.settings
+    return bool(chosen.tls_cert) or (command.role in ("up", "control") and Path(chosen.roles).exists())
+
+
 async def _live(command: Command) -> int:
     """Start the roles, wait for a reason to end, stop them in reverse order."""
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -309,7 +323,7 @@ async def _live(command: Command) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, 0)
     roles = _Roles(command, failed)
-    if command.settings.tls_cert:  # otherwise a hang-up ends the process, as it does any other
+    if _takes_up_files(command):  # otherwise a hang-up ends the process, as it does any other
         loop.add_signal_handler(signal.SIGHUP, roles.reload)
     nursery = Nursery("daemon", lambda name, error: end(EXIT_FAILED))
 
@@ -344,6 +358,7 @@ def _code_of(error: BaseException) -> int:
     from sexton.control.identity import IdentityError
     from sexton.control.keys import KeysError
     from sexton.control.presence import BeingLoaded
+    from sexton.core.rolesfile import BadRoles
     from sexton.kit.certificate import CertificateError
     from sexton.store.contract import StoreError
 
@@ -351,7 +366,15 @@ def _code_of(error: BaseException) -> int:
         case StandDown():
             logger.error("standing down", extra={"cause": error.cause, "cure": error.cure, "code": EXIT_CODE})
             return EXIT_CODE
-        case BeingLoaded() | CannotListen() | CertificateError() | IdentityError() | KeysError() | StoreError():
+        case (
+            BadRoles()
+            | BeingLoaded()
+            | CannotListen()
+            | CertificateError()
+            | IdentityError()
+            | KeysError()
+            | StoreError()
+        ):
             logger.error("cannot start", extra={"reason": str(error)})
             return EXIT_FAILED
         case OSError(filename=name, strerror=str(reason)) if name is not None:
@@ -390,6 +413,7 @@ class _Roles:
                 advertise=chosen.advertise,
                 tls=TlsFiles(Path(chosen.tls_cert), Path(chosen.tls_key)) if chosen.tls_cert else None,
                 identity=Path(chosen.identity_certificates) if chosen.identity_certificates else None,
+                roles=Path(chosen.roles),
                 events_kept=chosen.events_kept,
                 pace=pace,
                 keep_stopped=chosen.keep_stopped,

@@ -32,6 +32,7 @@ from sexton.cloud.sigv4 import (
     signing_key,
     timestamp,
 )
+from sexton.core.sessionkey import PREFIX, Session, SessionKeys
 
 # A client sends the same claim all day, and the same second in many requests: taken apart once. Bounded for strangers.
 _CLAIMS_KEPT = 256
@@ -50,6 +51,7 @@ class SignatureFault(StrEnum):
     INCOMPLETE = "IncompleteSignatureException"
     INVALID = "InvalidSignatureException"
     UNRECOGNIZED = "UnrecognizedClientException"
+    EXPIRED = "ExpiredTokenException"
 
 
 class SignatureRefused(Exception):  # noqa: N818 - an answer to the client, not a failure of ours
@@ -67,6 +69,11 @@ class Verified(NamedTuple):
     access_key: str
     region: str
     service: str
+    session: Session | None = None  # whose keys they are, of keys that came with a token
+
+
+Sessions = Callable[[str], SessionKeys | None]
+"""The keys that belong to a security token; None for a token that nobody here made."""
 
 
 class Claim(NamedTuple):
@@ -89,8 +96,10 @@ class Verifier:
         *,
         services: Collection[str],
         regions: Collection[str] | None = None,
+        sessions: Sessions | None = None,
     ) -> None:
         self._find = find
+        self._sessions = sessions
         self._services = services
         self._regions = regions
         self._decoy = Credentials("decoy", secrets.token_urlsafe(30), secrets.token_urlsafe(30))
@@ -106,7 +115,8 @@ class Verifier:
         _check_coverage(claim.signed, values)
         _check_time(claim.day, stamp, now)
 
-        found = self._find(claim.access_key)
+        session = self._session(claim.access_key, values.get("x-amz-security-token", ""))
+        found = _credentials(session) if session else self._find(claim.access_key)
         known = self._decoy if found is None else found
         key = signing_key(known.secret_access_key, claim.day, claim.region, claim.service)
         # Also for known ids, so that the decoy's key is never the only one that has yet to be derived.
@@ -118,6 +128,8 @@ class Verifier:
         current = hmac.compare_digest((known.session_token or "").encode(), token)
         ended = known.expired(now)
 
+        if genuine and current and ended and session is not None:
+            raise SignatureRefused(SignatureFault.EXPIRED, "The security token included in the request is expired")
         if found is None or (genuine and (ended or not current)):
             raise SignatureRefused(
                 SignatureFault.UNRECOGNIZED, "The security token included in the request is invalid."
@@ -128,7 +140,14 @@ class Verifier:
                 "The request signature we calculated does not match the signature you provided."
                 " Check your AWS Secret Access Key and signing method.",
             )
-        return Verified(claim.access_key, claim.region, claim.service)
+        return Verified(claim.access_key, claim.region, claim.service, session.session if session else None)
+
+    def _session(self, access_key: str, token: str) -> SessionKeys | None:
+        """The keys of a token, if they are the ones that the claim names."""
+        if self._sessions is None or not token or not access_key.startswith(PREFIX):
+            return None
+        found = self._sessions(token)
+        return found if found is not None and found.access_key_id == access_key else None
 
     def _check_scope(self, claim: Claim) -> None:
         if self._regions is not None and claim.region not in self._regions:
@@ -137,6 +156,11 @@ class Verifier:
         if claim.service not in self._services:
             wanted = ", ".join(f"'{service}'" for service in sorted(self._services))
             raise SignatureRefused(SignatureFault.INVALID, f"Credential should be scoped to correct service: {wanted}.")
+
+
+def _credentials(keys: SessionKeys) -> Credentials:
+    ends = float(keys.session.expires_at)
+    return Credentials(keys.access_key_id, keys.secret_access_key, keys.token, ends)
 
 
 def read_authorization(value: str) -> tuple[Claim, str]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
 from aiohttp import web
 
 from sexton.cloud.credentials import Credentials, CredentialSource
@@ -40,6 +42,8 @@ from sexton.control.own.keys import KeysPath
 from sexton.control.presence import Replica, Undertaker, replica_name
 from sexton.control.query.door import SERVICES, QueryDoor
 from sexton.control.records import Records
+from sexton.control.rolebook import Rolebook
+from sexton.control.rolekeys import RoleKeys
 from sexton.control.services import Reconciler
 from sexton.core import names
 from sexton.core.pace import ECS, Pace
@@ -56,6 +60,7 @@ log = logging.getLogger(__name__)
 
 KEYS_FILE = "keys.json"
 STORE_FILE = "control.db"
+ROLES_FILE = "roles.toml"
 
 
 class CannotListen(Exception):  # noqa: N818 - the message is for a person
@@ -83,6 +88,7 @@ class Options(NamedTuple):
     identity: Path | None = None  # certificates that container instances must prove themselves by
     events_kept: int = KEPT  # how many events the stream keeps
     lease: float = LEASE_SECONDS  # how long a replica that died is waited for, where several share a store
+    roles: Path | None = None  # the roles file; there may be none at the path
     limits: Limits = LIMITS
     pace: Pace = ECS  # of the service scheduler
     keep_stopped: float = retention.KEEP_STOPPED_SECONDS  # seconds for which a stopped task is shown
@@ -102,6 +108,10 @@ class ControlPlane:
         self._leadership: Leadership | None = None
         self._certificate: Certificate | None = None
         self._streams: EventsPath | None = None
+        self._book: Rolebook | None = None
+        self._http: aiohttp.ClientSession | None = None
+        self.role_keys: RoleKeys | None = None
+        self.own_words: tuple[str, ...] = ()
         self.port = 0
 
     @property
@@ -116,9 +126,11 @@ class ControlPlane:
         return _OwnCredentials(self)
 
     def reload(self) -> None:
-        """Take up a renewed certificate now."""
+        """Take up a renewed certificate and a changed roles file now."""
         if self._certificate is not None:
             self._certificate.reload()
+        if self._book is not None:
+            self._book.reload()
 
     @property
     def admin_key(self) -> Key:
@@ -137,8 +149,12 @@ class ControlPlane:
         return None if term is None else (term.fence,)
 
     async def start(self) -> None:
-        """Come up; raises KeysError, StoreError or CannotListen with a message for a person."""
+        """Come up; raises BadRoles, KeysError, StoreError or CannotListen with a message for a person."""
         options = self._options
+        self._book = Rolebook(options.roles or options.data_dir / ROLES_FILE)
+        if options.roles is not None:
+            self._book.load()
+            self._nursery.start("roles-file", self._book.watch())
         if options.tls is not None:
             self._certificate = Certificate(options.tls.certificate, options.tls.key)
             self._nursery.start("certificate", self._certificate.watch())
@@ -160,6 +176,10 @@ class ControlPlane:
         await records.start(self._nursery)
         self._keys = Keystore(records, options.data_dir / KEYS_FILE)
         await self._keys.open(self._nursery)
+        assert self._book is not None
+        self._http = aiohttp.ClientSession()
+        role_keys = self.role_keys = RoleKeys(records, self._book, self._http, os.environ)
+        await role_keys.open()
         # The port is known only once it is bound; agents are told it in every discovery.
         self._listener = Listener(self._serve, options.limits, malformed)
         try:
@@ -171,11 +191,11 @@ class ControlPlane:
                 "stop what uses the port, or choose another with --listen"
             ) from None
         identity = IdentityCheck.load(options.identity) if options.identity else None
-        context = indexed._replace(endpoint=self.endpoint, identity=identity)
+        context = indexed._replace(endpoint=self.endpoint, identity=identity, roles=role_keys)
         if isinstance(store, Distant):
             context = context._replace(replica=replica_name(), gates=Gates(), trouble=lambda: store.trouble)
             self._leadership = Leadership(store, context.replica, ttl=options.lease)
-        verifier = Verifier(self._keys.find, services=("ecs",))
+        verifier = Verifier(self._keys.find, sessions=role_keys.session, services=("ecs",))
         self._links = AcsLink(context, verifier), TcsLink(context, verifier)
         if not shared:
             await presence.nobody_is_here(context)
@@ -185,7 +205,7 @@ class ControlPlane:
         acs, tcs = self._links
         self._door = FrontDoor(
             Dispatcher(context, verifier),
-            QueryDoor(context, Verifier(self._keys.find, services=tuple(SERVICES))),
+            QueryDoor(context, Verifier(self._keys.find, sessions=role_keys.session, services=tuple(SERVICES))),
             {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve},
             options.limits.body,
             self._own_paths(store, context, verifier),
@@ -202,6 +222,7 @@ class ControlPlane:
             "events": self._streams.serve,
             "export": ExportPath(context, store).serve,
         }
+        self.own_words = tuple(handlers)
         return OwnDoor(verifier, handlers, self._options.limits.body).serve
 
     def _start_loops(self, store: Store, context: Context) -> None:
@@ -249,6 +270,8 @@ class ControlPlane:
         if self._listener is not None:
             await self._listener.close()
         await self._nursery.close()
+        if self._http is not None:
+            await self._http.close()
         if self._store is not None:
             await self._store.close()
         log.info("control plane stopped")

@@ -1,5 +1,8 @@
 """Whether a key may do what it asks for: its role opens operations, and an agent's key speaks for one instance only.
 
+Keys of tasks' roles are another matter: what they may is said by the policies of their role, for every call that this
+control plane serves. A call with such a key that has lost whose it is may do nothing.
+
 An agent's key is bound to a container instance when it is made or with its first registration, in the transaction
 that makes the instance, so that no other instance can ever be spoken for with it. It is bound anew only when that
 instance is gone. Every refusal names the key's role and what was asked for, so that its owner knows what to change.
@@ -7,11 +10,16 @@ instance is gone. Every refusal names the key's role and what was asked for, so 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 import msgspec
 
+from sexton.control import permissions
 from sexton.control.context import Call, Context
 from sexton.control.records import Entry, KeyRecord
-from sexton.core import names
+from sexton.core import names, sessionkey
+from sexton.core.iam import ANYTHING, Decision, Request, Resource, Verdict, decide, keys
 from sexton.core.roles import MEANING, Role, may
 from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
@@ -20,12 +28,24 @@ from sexton.wire.errors import AccessDeniedException
 
 def denied(context: Context, call: Call, action: str, reason: str) -> AccessDeniedException:
     """The API's error for whoever may not do this, in the words of AWS and with our reason."""
-    who = names.principal_arn(context.place(call), f"user/{call.access_key}")
-    return AccessDeniedException(f"User: {who} is not authorized to perform: {action} because {reason}")
+    return AccessDeniedException(
+        f"User: {context.principal(call)} is not authorized to perform: {action} because {reason}"
+    )
+
+
+Values = Mapping[str, str | tuple[str, ...] | None]
+
+
+def by_role_keys(call: Call) -> bool:
+    """Whether the keys are those of a task's role."""
+    return call.session is not None or call.access_key.startswith(sessionkey.PREFIX)
 
 
 def role_of(context: Context, call: Call) -> Role:
-    """The caller's role; where keys are not looked at, everybody is the administrator."""
+    """The caller's role, of a caller with an access key; where keys are not looked at, everybody is the
+    administrator."""
+    if by_role_keys(call):
+        raise denied(context, call, "sexton:Unknown", "no policy was asked")  # a mistake here must not open a door
     entry = _key(context, call)
     return Role(entry.value.role) if entry else Role.ADMIN
 
@@ -35,7 +55,10 @@ def _key(context: Context, call: Call) -> Entry[KeyRecord] | None:
 
 
 def require(context: Context, call: Call, action: str, *allowed: Role) -> None:
-    """Refuse a key whose role is none of these; the administrator's always may."""
+    """Refuse a key whose role is none of these; the administrator's always may, a task's role what its policies say."""
+    if by_role_keys(call):
+        authorize(context, call, action)
+        return
     role = role_of(context, call)
     if role is not Role.ADMIN and role not in allowed:
         raise denied(context, call, action, f"its key has the role {role}, which {MEANING[role]}")
@@ -43,6 +66,10 @@ def require(context: Context, call: Call, action: str, *allowed: Role) -> None:
 
 def check(context: Context, call: Call, operation: str, request: msgspec.Struct) -> None:
     """Refuse what this key may not do; returns when it may."""
+    if by_role_keys(call):
+        for need in permissions.needs(context, call, operation, request):
+            authorize(context, call, *need)
+        return
     role = role_of(context, call)
     if role is Role.ADMIN:
         return
@@ -55,18 +82,61 @@ def check(context: Context, call: Call, operation: str, request: msgspec.Struct)
             raise denied(context, call, action, f"its key has the role agent, and {problem}")
 
 
-def authorize(context: Context, call: Call, action: str) -> None:
-    """Refuse an action of a neighbouring service (``ec2:CreateVpc``) that this key may not do. Who one is, everybody
-    may ask."""
+def authorize(
+    context: Context, call: Call, action: str, resources: Sequence[Resource] = (), values: Values = MappingProxyType({})
+) -> None:
+    """Refuse an action (``ec2:CreateVpc``) that this key may not do. Who one is, everybody may ask.
+
+    ``resources`` are the things that it touches, each by its ARNs; ``values`` the condition keys beyond those that
+    every request has.
+    """
+    if action == "sts:GetCallerIdentity":
+        return
+    if by_role_keys(call):
+        decision = simulate(context, call, action, resources, values)
+        if not decision.allowed:
+            raise _denial(context, call, action, decision)
+        return
     role = role_of(context, call)
-    if role is Role.ADMIN or action == "sts:GetCallerIdentity":
+    if role is Role.ADMIN:
         return
     if role is not Role.READ or not may(role, action.partition(":")[2]):
         raise denied(context, call, action, f"its key has the role {role}, which {MEANING[role]}")
 
 
+def simulate(
+    context: Context, call: Call, action: str, resources: Sequence[Resource] = (), values: Values = MappingProxyType({})
+) -> Decision:
+    """What the policies of the caller's role say."""
+    policies = context.roles.book.policies(call.session.role_arn) if context.roles and call.session else None
+    if policies is None:
+        return Decision(Verdict.NOT_ALLOWED, resources[0][0] if resources else "*")
+    asked = permissions.of_every_call(call) | dict(values)
+    decision = Decision(Verdict.NOT_ALLOWED)
+    # Each by itself, since each has tags of its own.
+    for resource in resources or (ANYTHING,):
+        tagged = asked | permissions.resource_tags(context, call, resource[0])
+        decision = decide(policies, Request(action, (resource,), keys(tagged)))
+        if not decision.allowed:
+            break
+    return decision
+
+
+def _denial(context: Context, call: Call, action: str, decision: Decision) -> AccessDeniedException:
+    """The API's error for a role that may not do this, in the words of AWS; of a statement that denies it, which."""
+    who = context.principal(call)
+    said = f"User: {who} is not authorized to perform: {action} on resource: {decision.resource or '*'}"
+    if decision.statement is not None:
+        deny = f"with an explicit deny in an identity-based policy: {decision.statement.label}"
+        return AccessDeniedException(f"{said} {deny}")
+    return AccessDeniedException(f"{said} because no identity-based policy allows the {action} action")
+
+
 def check_instance(context: Context, call: Call, action: str, instance_arn: str) -> None:
     """Refuse an agent's websocket for an instance that is not its key's own, and every key that is no agent's."""
+    if by_role_keys(call):
+        authorize(context, call, action, [(instance_arn,)])
+        return
     require(context, call, action, Role.AGENT)
     entry = _key(context, call)
     if role_of(context, call) is Role.AGENT and (entry is None or entry.value.instance != instance_arn):

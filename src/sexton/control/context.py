@@ -15,16 +15,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sexton.cloud.sigv4_verify import Verified
 from sexton.control.eventlog import KEPT, EventLog
 from sexton.control.gates import Gates
 from sexton.control.identity import IdentityCheck
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
+from sexton.control.rolekeys import RoleKeys
 from sexton.control.scheduler import Scheduler
 from sexton.control.servicetasks import ServiceTasks
 from sexton.control.usage import Usage
 from sexton.core import names
 from sexton.core.names import Place
+from sexton.core.sessionkey import Session
 from sexton.wire.errors import (
     ClientException,
     ClusterNotFoundException,
@@ -39,11 +42,19 @@ CONFLICT_TRIES = 50
 
 
 class Call(NamedTuple):
-    """One authenticated request."""
+    """One authenticated request. ``session`` is whose keys they are where a role's signed it."""
 
     region: str
     access_key: str
     now: float
+    session: Session | None = None
+    remote: str = ""  # the address that it came from
+    secure: bool = False  # whether it came by TLS
+
+    @classmethod
+    def by(cls, who: Verified, now: float, remote: str = "", *, secure: bool = False) -> Call:
+        """The call of a request whose signature is right."""
+        return cls(who.region, who.access_key, now, who.session, remote, secure)
 
 
 class Context(NamedTuple):
@@ -60,12 +71,19 @@ class Context(NamedTuple):
     gates: Gates | None = None
     events: EventLog | None = None
     identity: IdentityCheck | None = None  # None: documents are taken unsigned
+    roles: RoleKeys | None = None  # None: no role is looked at
     trouble: Callable[[], str] = str  # what keeps the store from taking writes; empty while nothing does
     new_id: Callable[[], str] = lambda: secrets.token_hex(16)
     clock: Callable[[], float] = time.time
 
     def place(self, call: Call) -> Place:
         return Place(call.region, self.account)
+
+    def principal(self, call: Call) -> str:
+        """Who makes a call, as an ARN: a user named after its key, or a role's session."""
+        if call.session is not None:
+            return call.session.arn
+        return names.principal_arn(self.place(call), f"user/{call.access_key}")
 
     def placing(self, region: str, cluster: str) -> AbstractAsyncContextManager[None]:
         """Hold this while tasks are placed in a cluster: see ``gates``."""

@@ -113,10 +113,19 @@ class Dispatcher:
         self._numbers = itertools.count()
         self._process = secrets.token_hex(10)
 
-    async def serve(self, target: str | None, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> Reply:
+    async def serve(
+        self,
+        target: str | None,
+        path: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        remote: str = "",
+        *,
+        secure: bool = False,
+    ) -> Reply:
         request_id = f"{self._process}{next(self._numbers):012x}"
         try:
-            answer = await self._serve(target, path, headers, body)
+            answer = await self._serve(target, path, headers, body, remote, secure)
             return Reply(200, self._encoder.encode(answer), request_id, stale=bool(self._context.trouble()))
         except EcsError as error:
             refusal = error
@@ -134,7 +143,13 @@ class Dispatcher:
         return Reply(refusal.status, encode_error(refusal), request_id)
 
     async def _serve(
-        self, target: str | None, path: str, headers: Iterable[tuple[str, str]], body: bytes
+        self,
+        target: str | None,
+        path: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        remote: str,
+        secure: bool,
     ) -> msgspec.Struct:
         name = (target or "").removeprefix(_PREFIX)
         known = ecs.OPERATIONS.get(name)
@@ -152,7 +167,7 @@ class Dispatcher:
             request = decoder.decode(body or b"{}")
         except UNREADABLE as error:
             raise SerializationException(f"cannot read the body as a request of {name}: {error}") from None
-        call = Call(who.region, who.access_key, now)
+        call = Call.by(who, now, remote, secure=secure)
         authority.check(self._context, call, name, request)
         operation = OPERATIONS.get(name)
         if operation is None:

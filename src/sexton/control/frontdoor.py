@@ -84,12 +84,12 @@ class FrontDoor:
         if request.path_qs != "/":
             return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
-        target = request.headers.get("X-Amz-Target")
+        target, remote = request.headers.get("X-Amz-Target"), request.remote or ""
         if target is None and request.content_type == FORM:
-            told = await self._query.serve("/", headers, body)
+            told = await self._query.serve("/", headers, body, remote, secure=request.secure)
             ids = {"Content-Type": XML, "x-amzn-RequestId": told.request_id}
             return web.Response(status=told.status, body=told.body, headers=ids)
-        reply = await self._dispatcher.serve(target, "/", headers, body)
+        reply = await self._dispatcher.serve(target, "/", headers, body, remote, secure=request.secure)
         answer_headers = {"Content-Type": JSON, "x-amzn-RequestId": reply.request_id}
         if reply.stale:
             answer_headers[STALE_HEADER] = "true"

@@ -135,6 +135,17 @@ class PointerRecord(msgspec.Struct, frozen=True, kw_only=True):
     to: str
 
 
+class SealRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the short-lived keys of roles are made with, the same on every control plane. Stays out of every
+    representation."""
+
+    secret: bytes
+    made_at: float
+
+    def __repr__(self) -> str:
+        return "SealRecord(hidden)"
+
+
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task as the API shows it, and what the API does not show: what it takes of its host."""
 
@@ -330,6 +341,7 @@ class Records:
         self.replicas = Table("replicas/", ReplicaRecord)
         self.keys = Table("keys/", KeyRecord)
         self.pointers = Table("pointers/", PointerRecord)
+        self.seals = Table("seals/", SealRecord)
         self._tables: dict[str, Table[msgspec.Struct]] = {
             table.prefix: table  # type: ignore[misc]
             for table in (
@@ -341,6 +353,7 @@ class Records:
                 self.pointers,
                 self.providers,
                 self.replicas,
+                self.seals,
                 self.service_deployments,
                 self.service_revisions,
                 self.services,

@@ -53,6 +53,12 @@ ROWS: tuple[Setting, ...] = (
         "register then. Empty means that documents are taken unsigned",
     ),
     Setting(
+        "SEXTON_ROLES",
+        "roles",
+        values.text,
+        "file that says where the keys of tasks' roles come from; there need be none",
+    ),
+    Setting(
         "SEXTON_EVENTS_KEPT",
         "events_kept",
         partial(values.integer, lowest=1, highest=10_000_000),

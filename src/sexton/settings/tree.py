@@ -118,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     events_kept: int = 10_000
     identity_certificates: str = ""
+    roles: str = "/etc/sexton/roles.toml"
     advertise: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -209,6 +209,10 @@ class UpdateInProgressException(EcsError):
 # Codes of the protocol in front of every operation.
 
 
+class ExpiredTokenException(EcsError):
+    """The temporary keys that signed the request have come to their end."""
+
+
 class IncompleteSignatureException(EcsError):
     """The Authorization header is there but lacks a part."""
 

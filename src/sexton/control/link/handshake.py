@@ -45,7 +45,12 @@ class Refused(Exception):  # noqa: N818 - becomes the answer to the upgrade
 
 
 async def admit(
-    context: Context, verifier: Verifier, request: web.BaseRequest, cluster_field: str, instance_field: str
+    context: Context,
+    verifier: Verifier,
+    request: web.BaseRequest,
+    cluster_field: str,
+    instance_field: str,
+    action: str = "ecs:Poll",
 ) -> Peer:
     """Let an agent in, or raise Refused."""
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
@@ -55,22 +60,24 @@ async def admit(
         who = verifier.verify("GET", path, query, headers, b"", now)
     except SignatureRefused as error:
         raise Refused(403, "AccessDeniedException", error.message, stranger=True) from None
-    call = Call(who.region, who.access_key, now)
+    call = Call.by(who, now, request.remote or "", secure=request.secure)
     try:
         if context.trouble():
             raise StoreError(context.trouble())
         try:
-            return _known(context, call, request, cluster_field, instance_field)
+            return _known(context, call, request, cluster_field, instance_field, action)
         except Refused:
             # An agent that is refused stands down: it may have registered at another control plane a moment ago.
             if not (context.replica and await context.records.catch_up()):
                 raise
-        return _known(context, call, request, cluster_field, instance_field)
+        return _known(context, call, request, cluster_field, instance_field, action)
     except StoreError as error:
         raise Refused(503, "ServerException", f"The control plane's store is away: {error}") from None
 
 
-def _known(context: Context, call: Call, request: web.BaseRequest, cluster_field: str, instance_field: str) -> Peer:
+def _known(
+    context: Context, call: Call, request: web.BaseRequest, cluster_field: str, instance_field: str, action: str
+) -> Peer:
     cluster = names.parse_cluster(request.query.get(cluster_field))
     entry = context.records.clusters.get(call.region, cluster) if cluster else None
     if cluster is None or entry is None or entry.value.cluster.status != "ACTIVE":
@@ -82,7 +89,7 @@ def _known(context: Context, call: Call, request: web.BaseRequest, cluster_field
     if instance is None:
         raise Refused(400, "InactiveInstanceException", "The container instance is not registered; it is inactive.")
     try:
-        authority.check_instance(context, call, "ecs:Poll", instance.value.arn)
+        authority.check_instance(context, call, action, instance.value.arn)
     except EcsError as error:
         raise Refused(403, error.code, error.message) from None
     attributes = {one.name for one in instance.value.instance.attributes or ()}

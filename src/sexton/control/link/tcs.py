@@ -59,7 +59,9 @@ class TcsLink:
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of the TCS path."""
         try:
-            peer = await admit(self._context, self._verifier, request, "cluster", "containerInstance")
+            peer = await admit(
+                self._context, self._verifier, request, "cluster", "containerInstance", "ecs:StartTelemetrySession"
+            )
             # Agents say nothing here for minutes when their metrics are switched off; a ping tells who is gone.
             socket = await open_socket(request, ping_seconds=HEARTBEAT_SECONDS)
         except Refused as refusal:

@@ -42,7 +42,7 @@ def _root(context: Context, call: Call) -> str:
 
 
 def _caller(context: Context, call: Call) -> str:
-    return names.principal_arn(context.place(call), f"user/{call.access_key}")
+    return call.session.role_arn if call.session else context.principal(call)
 
 
 def _principal(context: Context, call: Call, given: str | None) -> str:

@@ -138,7 +138,7 @@ def _made(
         scheduling_strategy=str(SchedulingStrategy.DAEMON if daemon else SchedulingStrategy.REPLICA),
         deployment_controller=ecs.DeploymentController(type=str(controller)),
         tags=request.tags or (),
-        created_by=names.principal_arn(place, f"user/{call.access_key}"),
+        created_by=context.principal(call),
         enable_ecs_managed_tags=bool(request.enable_ecs_managed_tags),
         propagate_tags=request.propagate_tags or str(ecs.PropagateTags.NONE),
         enable_execute_command=False,

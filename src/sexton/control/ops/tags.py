@@ -165,6 +165,14 @@ def _find(context: Context, call: Call, arn: str | None, missing: Callable[[str]
     return found
 
 
+def tags_of(context: Context, call: Call, arn: str) -> tuple[ecs.Tag, ...]:
+    """The tags of whatever has this ARN; none of what is not there."""
+    try:
+        return _find(context, call, arn, invalid).tags
+    except EcsError:
+        return ()
+
+
 async def _change(
     context: Context, call: Call, arn: str | None, change: Callable[[tuple[ecs.Tag, ...]], tuple[ecs.Tag, ...]]
 ) -> None:

@@ -118,7 +118,7 @@ def _build(
         runtime_platform=request.runtime_platform,
         enable_fault_injection=request.enable_fault_injection,
         registered_at=call.now,
-        registered_by=f"arn:{names.partition(call.region)}:iam::{context.account}:user/{call.access_key}",
+        registered_by=context.principal(call),
     )
 
 

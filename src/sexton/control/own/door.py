@@ -110,4 +110,6 @@ class OwnDoor:
         handler = self._handlers.get(word)
         if handler is None:
             raise nothing_here()
-        return await handler(Asked(Call(who.region, who.access_key, now), request, tuple(parts), body))
+        return await handler(
+            Asked(Call.by(who, now, request.remote or "", secure=request.secure), request, tuple(parts), body)
+        )

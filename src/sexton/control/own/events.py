@@ -67,7 +67,10 @@ class EventsPath:
             # Where it begins, so that a reader who is cut off before the first event comes back to the same place.
             await _write(response, b"id: %b\n\n" % str(cursor).encode())
             stream = _Stream(self._events, response, asked.call.region, cluster or "", since)
-            await stream.send(cursor, follow=follow)
+            session = asked.call.session
+            # The keys of a role open a stream for as long as they are good.
+            async with asyncio.timeout(session.expires_at - asked.call.now if session else None):
+                await stream.send(cursor, follow=follow)
         except (ConnectionError, TimeoutError):
             transport = asked.http.transport
             if transport is not None:

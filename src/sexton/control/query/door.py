@@ -54,12 +54,14 @@ class QueryDoor:
         self._numbers = itertools.count()
         self._process = uuid.uuid4().hex[:20]
 
-    async def serve(self, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> QueryReply:
+    async def serve(
+        self, path: str, headers: Iterable[tuple[str, str]], body: bytes, remote: str = "", *, secure: bool = False
+    ) -> QueryReply:
         request_id = str(uuid.UUID(f"{self._process}{next(self._numbers):012x}"))
         headers = list(headers)
         service = _service(headers)
         try:
-            action, answer = await self._serve(service, path, headers, body)
+            action, answer = await self._serve(service, path, headers, body, remote, secure)
             text = service.success(action, answer, request_id)
             return QueryReply(200, _document(text), request_id)
         except QueryError as error:
@@ -83,7 +85,13 @@ class QueryDoor:
         return QueryReply(refusal.status, _document(service.failure(refusal, request_id)), request_id)
 
     async def _serve(
-        self, service: Service, path: str, headers: list[tuple[str, str]], body: bytes
+        self,
+        service: Service,
+        path: str,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        remote: str,
+        secure: bool,
     ) -> tuple[str, Answer]:
         now = time.time()
         who = self._verifier.verify("POST", path, "", headers, body, now)
@@ -97,7 +105,7 @@ class QueryDoor:
             text = f"The action {action[:100]} is not valid for this endpoint: this control plane does not serve it."
             raise QueryError("InvalidAction", text)
         request = _read(tree, operation)
-        call = Call(who.region, who.access_key, now)
+        call = Call.by(who, now, remote, secure=secure)
         authority.authorize(self._context, call, f"{service.name}:{action}")
         if isinstance(request, DryRun) and request.dry_run:
             raise QueryError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sexton.cloud.sigv4_verify import SignatureFault
 from sexton.control.context import Call, Context
 from sexton.control.query.service import Answer, Codes, Operation, Service, query_failure, wrapped
-from sexton.core import names
 from sexton.wire.query import Request
 
 
@@ -15,8 +14,10 @@ class GetCallerIdentity(Request, frozen=True, kw_only=True):
 
 async def caller(context: Context, call: Call, _request: GetCallerIdentity) -> Answer:
     """Whose key signed the request."""
-    arn = names.principal_arn(context.place(call), f"user/{call.access_key}")
-    return {"Arn": arn, "UserId": call.access_key, "Account": context.account}
+    session = call.session
+    user = session.user_id if session else call.access_key
+    account = session.account if session else context.account
+    return {"Arn": context.principal(call), "UserId": user, "Account": account}
 
 
 STS = Service(
@@ -29,6 +30,7 @@ STS = Service(
             SignatureFault.MISSING: ("MissingAuthenticationToken", 403),
             SignatureFault.INCOMPLETE: ("IncompleteSignature", 400),
             SignatureFault.INVALID: ("SignatureDoesNotMatch", 403),
+            SignatureFault.EXPIRED: ("ExpiredToken", 403),
             SignatureFault.UNRECOGNIZED: ("InvalidClientTokenId", 403),
         },
     ),

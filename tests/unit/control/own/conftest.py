@@ -27,6 +27,9 @@ class Caller:
         self._http = http
         self.key = key
 
+    def as_(self, key: Credentials) -> Caller:
+        return Caller(self.plane, self._http, key)
+
     def with_key(self, made: dict[str, Any]) -> Caller:
         return Caller(self.plane, self._http, Credentials(made["accessKeyId"], made["secretAccessKey"]))
 

@@ -1,0 +1,91 @@
+"""STS, as far as roles need it: AssumeRole, and GetCallerIdentity to see that keys work.
+
+Forms go out and XML comes back; of the XML a few elements are taken, which hold plain text. One call is one signed
+POST without retries. Fails with ``EcsError`` (STS's own code and words), or ``Unreachable``. Keys that
+come back are handed on and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from html import unescape
+from http import HTTPStatus
+from urllib.parse import urlencode
+
+import aiohttp
+
+from sexton.cloud import places
+from sexton.cloud.credentials import Credentials
+from sexton.cloud.exchange import Request, Unreachable, exchange
+from sexton.wire.errors import EcsError
+
+VERSION = "2011-06-15"
+CALL_SECONDS = 10.0
+LARGEST_ANSWER = 256 << 10
+
+
+class Sts:
+    """STS in one region; the session is the caller's and stays open."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        environment: Mapping[str, str],
+        region: str,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._http = http
+        self._environment = environment
+        self._region = region
+        self._clock = clock
+
+    async def assume_role(
+        self, role_arn: str, name: str, seconds: float, keys: Credentials, external_id: str = ""
+    ) -> Credentials:
+        """Keys of a role, taken on under a name."""
+        form = {"RoleArn": role_arn, "RoleSessionName": name, "DurationSeconds": str(int(seconds))}
+        if external_id:
+            form["ExternalId"] = external_id
+        text = await self._call("AssumeRole", form, keys)
+        found = {one: _element(text, one) for one in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
+        try:
+            ends = datetime.fromisoformat(found["Expiration"]).timestamp()
+        except ValueError:
+            ends = 0.0
+        if not ends or not all(found.values()):  # what it said is not repeated: it may hold a secret
+            raise Unreachable("cannot read the answer of STS to AssumeRole: it lacks keys. Check what listens there")
+        return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], ends)
+
+    async def caller(self, credentials: Credentials) -> str:
+        """Whose keys these are, as an ARN."""
+        return _element(await self._call("GetCallerIdentity", {}, credentials), "Arn")
+
+    async def _call(self, action: str, form: Mapping[str, str], credentials: Credentials) -> str:
+        request = Request(
+            method="POST",
+            url=places.endpoint("STS", self._region, self._environment),
+            headers={"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"},
+            body=urlencode({"Action": action, "Version": VERSION, **form}).encode(),
+            what=action,
+            region=self._region,
+            service="sts",
+        )
+        reply = await exchange(
+            self._http, request, credentials, now=self._clock(), limit=LARGEST_ANSWER, seconds=CALL_SECONDS
+        )
+        text = reply.body.decode("utf-8", "replace")
+        if reply.status != HTTPStatus.OK:
+            code = _element(text, "Code") or f"HTTP{reply.status}"
+            message = _element(text, "Message") or f"the answer was HTTP {reply.status}"
+            raise EcsError(message, code=code, status=reply.status)
+        return text
+
+
+def _element(text: str, name: str) -> str:
+    """The text of the first element of this name; empty when there is none."""
+    found = re.search(rf"<{name}>([^<]*)</{name}>", text)
+    return unescape(found[1]).strip() if found else ""

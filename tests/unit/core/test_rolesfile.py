@@ -112,8 +112,8 @@ LOCAL = {"arn": ROLE, "source": "local", "policy_file": "app.json"}
         ),
         (entry(arn=ROLE, source="sts"), "source is 'sts'; write one of"),
         (
-            entry(**LOCAL, polcy="x"),
-            "'polcy' is unknown for source = \"local\"; there are policy, policy-file, duration",
+            entry(**LOCAL, ruling="x"),
+            "'ruling' is unknown for source = \"local\"; there are policy, policy-file, duration",
         ),
         (entry(**LOCAL, profile="x"), "'profile' is unknown for source = \"local\"; it is for assume-role"),
         (entry(arn=ROLE, source="local"), "either policy or policy-file"),

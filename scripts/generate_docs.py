@@ -21,6 +21,7 @@ from sexton.care.acting import REMEDIES
 from sexton.care.look import PROBES, WATCHERS
 from sexton.care.metric_names import METRICS
 from sexton.control.dispatch import FIELDS, OPERATIONS
+from sexton.control.ec2.service import MODULES as EC2_MODULES
 from sexton.control.fields import Fields
 from sexton.control.ops import unsupported
 from sexton.core.finding import counted
@@ -183,6 +184,16 @@ def remedies() -> str:
     return "\n".join(rows)
 
 
+def ec2_actions() -> str:
+    """What of EC2 is served, and with which parameters."""
+    rows = ["| action | parameters |", "|---|---|"]
+    served = {name: operation.request for module in EC2_MODULES for name, operation in module.OPERATIONS.items()}
+    for name, request in sorted(served.items()):
+        known = sorted(one.encode_name for one in msgspec.structs.fields(request))
+        rows.append(f"| `{name}` | {', '.join(known)} |")
+    return "\n".join(rows)
+
+
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("flow-of-a-task.md", "container states"): container_states,
     ("flow-of-a-task.md", "steps"): steps,
@@ -201,6 +212,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("doctor.md", "probes"): probes,
     ("care.md", "watchers"): watchers,
     ("care.md", "remedies"): remedies,
+    ("network.md", "ec2"): ec2_actions,
 }
 
 

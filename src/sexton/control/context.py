@@ -19,6 +19,7 @@ from sexton.cloud.sigv4_verify import Verified
 from sexton.control.eventlog import KEPT, EventLog
 from sexton.control.gates import Gates
 from sexton.control.identity import IdentityCheck
+from sexton.control.network import Network
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
 from sexton.control.rolekeys import RoleKeys
@@ -65,6 +66,7 @@ class Context(NamedTuple):
     revisions: Revisions
     scheduler: Scheduler
     service_tasks: ServiceTasks
+    network: Network
     account: str
     endpoint: str  # where agents reach this control plane
     replica: str = ""  # its name among those over one store; it has none where it is alone
@@ -100,6 +102,7 @@ def over(records: Records, account: str, events_kept: int = KEPT) -> Context:
         revisions=Revisions(records.definitions, records.families),
         scheduler=Scheduler(records, usage),
         service_tasks=ServiceTasks(records.tasks),
+        network=Network(records),
         account=account,
         endpoint="",
         events=EventLog(records, usage, events_kept),

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from sexton.control.networkrecords import GroupRecord, InterfaceRecord, SubnetRecord, UseRecord, VpcRecord
 from sexton.core import names
 from sexton.core.deployment import Deployment
 from sexton.core.resources import NOTHING, Resources
@@ -342,13 +343,20 @@ class Records:
         self.keys = Table("keys/", KeyRecord)
         self.pointers = Table("pointers/", PointerRecord)
         self.seals = Table("seals/", SealRecord)
+        self.vpcs = Table("vpcs/", VpcRecord)
+        self.subnets = Table("subnets/", SubnetRecord)
+        self.groups = Table("groups/", GroupRecord)
+        self.interfaces = Table("interfaces/", InterfaceRecord).grouped(lambda record: record.instance or None)
+        self.uses = Table("uses/", UseRecord)
         self._tables: dict[str, Table[msgspec.Struct]] = {
             table.prefix: table  # type: ignore[misc]
             for table in (
                 self.clusters,
                 self.definitions,
                 self.families,
+                self.groups,
                 self.instances,
+                self.interfaces,
                 self.keys,
                 self.pointers,
                 self.providers,
@@ -359,8 +367,11 @@ class Records:
                 self.services,
                 self.settings,
                 self.slots,
+                self.subnets,
                 self.tasks,
                 self.tokens,
+                self.uses,
+                self.vpcs,
             )
         }
         self._encoder = msgspec.json.Encoder()

@@ -1,9 +1,9 @@
 """From a signed form to an answer in XML: the way into the services that speak so.
 
 Which service is asked is what the signature was made for. In order, and the first that fails answers: the service
-is known, the signature is right, the form names an action that is served, its parameters are what the action takes,
-and the caller may do it (``authority.authorize``, the one place to judge that). The client gets the service's own
-error shape, whatever happens.
+is known, the signature is right, the form names an action that is served, the caller may do it
+(``authority.authorize``, the one place to judge that), and its parameters are what the action takes. The client gets
+the service's own error shape, whatever happens.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier, read_authorization
 from sexton.control import authority
 from sexton.control.context import Call, Context
+from sexton.control.ec2.service import EC2
 from sexton.control.query.service import Answer, Operation, Service
 from sexton.control.query.sts import STS
 from sexton.store.contract import StoreError
@@ -25,7 +26,7 @@ from sexton.wire.query import DryRun, Node, QueryError, Request, as_request, rea
 
 log = logging.getLogger(__name__)
 
-SERVICES: Mapping[str, Service] = {service.name: service for service in (STS,)}
+SERVICES: Mapping[str, Service] = {service.name: service for service in (EC2, STS)}
 
 FORM = "application/x-www-form-urlencoded"
 XML = "text/xml;charset=UTF-8"
@@ -104,9 +105,9 @@ class QueryDoor:
         if operation is None:
             text = f"The action {action[:100]} is not valid for this endpoint: this control plane does not serve it."
             raise QueryError("InvalidAction", text)
-        request = _read(tree, operation)
         call = Call.by(who, now, remote, secure=secure)
         authority.authorize(self._context, call, f"{service.name}:{action}")
+        request = _read(tree, operation)
         if isinstance(request, DryRun) and request.dry_run:
             raise QueryError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
         return action, await self._operate(action, operation, call, request)

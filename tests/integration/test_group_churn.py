@@ -8,21 +8,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from sexton.care.births import Births
-from sexton.care.probe import CouldNotLook, Looked, Outcome, Scene
+from sexton.care.probe import CouldNotLook, Looked, Scene
 from sexton.care.probes import group_churn
 from sexton.core.finding import Finding
 from sexton.host.cgroup import find_memory
 from sexton.host.errors import Unreadable
 from sexton.host.tracefs import PREFIX, GroupTrace, Seen, find_tracefs, remove_leftovers
 from systemd import FIRST_BOOT_TIMEOUT, Systemd
+from watchers import Told, watching
 from zombies import Graveyard, graveyard, numbered
 
 DEADLINE = 15.0
@@ -53,37 +54,15 @@ def yard() -> Iterator[Graveyard]:
         yield yard
 
 
-class Told:
-    def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-
-    def __call__(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-
-    def findings(self, below: str) -> dict[str, Finding]:
-        """Of ours: other programs of this host have groups as well."""
-        last = self.outcomes[-1]
-        assert isinstance(last, Looked), last
-        return {found.culprit: found for found in last.findings if below in str(found.evidence)}
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE
-        while not true():
-            assert time.monotonic() < deadline, self.outcomes[-1:]
-            await asyncio.sleep(0.05)
+def of(told: Told, below: str) -> dict[str, Finding]:
+    """What is told of ours: other programs of this host have groups as well."""
+    assert isinstance(told.outcomes[-1], Looked), told.outcomes[-1]
+    return {found.culprit: found for found in told.findings if below in str(found.evidence)}
 
 
-@asynccontextmanager
-async def watching(root: Path, keep: Path | None = None) -> AsyncIterator[Told]:
-    told = Told()
+def watched(root: Path, keep: Path | None = None) -> AbstractAsyncContextManager[Told]:
     scene = Scene(root=root, docker_host="unix:///nowhere", now=time.time(), uptime=None, keep=keep)
-    task = asyncio.create_task(group_churn.watch(scene, told))
-    try:
-        await told.until(lambda: bool(told.outcomes))
-        yield told
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return watching(group_churn.watch, scene)
 
 
 def test_a_zombie_is_a_group_that_was_removed_and_not_released(root: Path, yard: Graveyard) -> None:
@@ -111,13 +90,13 @@ async def test_a_loop_inside_a_service_is_found_at_its_third_turn_by_what_it_lea
 ) -> None:
     """What the shipped agent does: the unit stays up, and each turn of its own loop leaves a group behind."""
     service = "system.slice/ecs.service"
-    async with watching(root, tmp_path) as told:
+    async with watched(root, tmp_path) as told:
         for turn in range(3):
             make = lambda turn=turn: yard.make([f"{service}/run-{turn}"], yard.tmpfs / "pages", first=turn)  # noqa: E731
             await asyncio.to_thread(make)
             await asyncio.sleep(0.2)  # a turn's pace
-        await told.until(lambda: "ecs.service" in told.findings(yard.path))
-        found = told.findings(yard.path)["ecs.service"]
+        await told.until(lambda: "ecs.service" in of(told, yard.path))
+        found = of(told, yard.path)["ecs.service"]
 
     evidence = {item.what: item.value for item in found.evidence}
     assert evidence["shape"].startswith("it loops inside")
@@ -158,10 +137,10 @@ async def test_a_real_unit_that_loops_inside_is_named_while_its_restart_counter_
     if find_memory(Path("/")).version != 1:
         pytest.skip("the stand-in makes its groups in the v1 memory hierarchy")
     with Systemd({"ecs.service": AGENT, "agent.sh": AGENT_TURNS}, tmp_path) as systemd:
-        async with watching(root) as told:
+        async with watched(root) as told:
             await asyncio.to_thread(systemd.systemctl, "start", "--no-block", "ecs.service")
-            await told.until(lambda: "ecs.service" in told.findings("/ecs.service/run-"))
-            found = told.findings("/ecs.service/run-")["ecs.service"]
+            await told.until(lambda: "ecs.service" in of(told, "/ecs.service/run-"))
+            found = of(told, "/ecs.service/run-")["ecs.service"]
             counter = systemd.systemctl("show", "ecs.service", "-p", "NRestarts,ActiveState", "--value").stdout
 
     assert counter.split() == ["0", "active"] or counter.split() == ["active", "0"]
@@ -173,14 +152,14 @@ async def test_a_real_unit_that_loops_inside_is_named_while_its_restart_counter_
 
 @pytest.mark.timeout(60)
 async def test_work_that_leaves_nothing_is_no_loop(root: Path, yard: Graveyard) -> None:
-    async with watching(root) as told:
+    async with watched(root) as told:
         for name in numbered("system.slice/runner.service/job-*", 6):
             (yard.top / name).mkdir(parents=True)
             await asyncio.sleep(0.05)
             (yard.top / name).rmdir()
         await asyncio.sleep(group_churn.PACE + 1)  # long enough for what was left to be told
 
-        assert told.findings(yard.path) == {}
+        assert of(told, yard.path) == {}
     assert instances(root) == []
 
 

@@ -23,11 +23,13 @@ GRACE = 3.0
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """``who`` is the unit inside which these groups come and go; empty when they do not belong to one."""
+    """``who`` is the unit inside which these groups come and go; empty when they do not belong to one. ``unit`` is
+    the one whose own group this is: that comes and goes with its starts, which systemd tells."""
 
     parent: str
     pattern: str
     who: str
+    unit: str
     made: int
     removed: int
     released: int
@@ -104,6 +106,7 @@ class Churn:
                 parent=kind.parent,
                 pattern=kind.pattern,
                 who=kind.who,
+                unit=_unit_of(kind),
                 made=kind.made,
                 removed=kind.removed,
                 released=kind.released,
@@ -122,18 +125,26 @@ class Churn:
         return tuple(dict.fromkeys(turn.by for turn in turns if turn.by))
 
     def loops(self, now: float) -> tuple[tuple[Kind, Loop], ...]:
-        """Kinds that loop inside a service, and kinds of any sort of which each turn leaves a zombie."""
+        """Kinds that loop inside a service, and kinds of any sort of which most turns leave a zombie."""
         found = []
         for kind in self.kinds():
-            who = kind.who or f"groups {kind.path}"
+            who = kind.who or kind.unit or f"groups {kind.path}"
             loop = inner_loop(who, self.lives(kind, now), now)
-            if loop is not None and (kind.who or loop.left):
+            if loop is not None and (kind.who or loop.leaks):
                 found.append((kind, loop))
         return tuple(found)
 
     def left(self) -> int:
         """How many were removed and not released since the book was begun; some of them a moment ago."""
         return sum(max(0, kind.removed - kind.released) for kind in self._kinds.values())
+
+
+def _unit_of(kind: _Kind) -> str:
+    """The unit whose own group this is; empty where it is none's, or that of several instances."""
+    if not kind.pattern.endswith(".service") or "*" in kind.pattern:
+        return ""
+    maker = maker_of(f"{kind.parent.rstrip('/')}/{kind.pattern}")
+    return maker.name if maker.kind is MakerKind.UNIT and maker.name == kind.pattern else ""
 
 
 def _left(turn: _Turn, now: float) -> bool | None:

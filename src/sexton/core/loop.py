@@ -109,6 +109,13 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     last: float
     endless: bool = True
     left: int | None = None
+    # Whether its turns fail or leave something; else it is told by its pace alone, and may be work that succeeds.
+    harmful: bool = True
+
+    @property
+    def leaks(self) -> bool:
+        """Do most turns leave a zombie?"""
+        return self.left is not None and self.left >= max(TURNS, LEAKS * self.turns)
 
     @property
     def per_hour(self) -> float:
@@ -152,13 +159,12 @@ def inner_loop(who: str, lives: Sequence[Life], now: float) -> Loop | None:
             run.append(life)
     if len(run) < TURNS or not _steady(run):
         return None
-    left = sum(1 for life in run if life.left)
-    failed = all(life.failed for life in run)
-    leaking = left >= max(TURNS, LEAKS * len(run))
     found = _loop(who, Shape.INSIDE, run, lives[-1], now, endless=True)
-    if found is None or failed or leaking:
+    if found is None or found.leaks or all(life.failed for life in run):
         return found
-    return found if len(run) >= SILENT_TURNS and found.period <= SILENT_PERIOD else None
+    if len(run) < SILENT_TURNS or found.period > SILENT_PERIOD:
+        return None
+    return msgspec.structs.replace(found, harmful=False)
 
 
 def _bad(life: Life, after: Life | None) -> bool:
@@ -259,7 +265,10 @@ def judge_loop(
         leak = f"{loop.left:,} of {loop.turns:,} turns left a zombie cgroup"
         evidence.append(Evidence("each turn leaks", leak, "cgroup tracepoints"))
     evidence += extra
-    fast = loop.per_hour >= FAST and loop.endless
+    if not loop.harmful:
+        unknown = "not known: nothing is left behind, and nobody tells how they ended"
+        evidence.append(Evidence("do its turns fail", unknown, source))
+    fast = loop.per_hour >= FAST and loop.endless and loop.harmful
     verb = {
         Shape.TIMER: "fails each time it is triggered",
         Shape.BY_HAND: "is started again and again, by hand or by a script",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sexton.core.churn import GRACE, KINDS_KEPT, TURNS_KEPT, Churn, kind_of
-from sexton.core.loop import Shape
+from sexton.core.finding import Severity
+from sexton.core.loop import Shape, judge_loop
 
 SERVICE = "/system.slice/ecs.service"
 
@@ -75,6 +76,44 @@ def test_leaking_containers_are_told_and_quiet_ones_are_the_engines_business() -
     ((_, loop),) = churn.loops(630)
 
     assert loop.who == "groups /docker/*"
+
+
+def test_a_few_leftovers_of_many_turns_are_no_leak() -> None:
+    """A health check by a timer, every two seconds, of whose runs the kernel holds one in ten for a while."""
+    churn = Churn()
+    for number in range(60):
+        turn(churn, number, "/system.slice/check.service", 2.0 * number, released=number % 10 > 0)
+
+    assert churn.loops(130) == ()
+
+
+def test_a_unit_whose_every_start_leaves_a_zombie_is_told_under_its_own_name() -> None:
+    churn = Churn()
+    for number in range(4):
+        turn(churn, number, "/system.slice/ecs.service", 10.0 * number)
+        turn(churn, 100 + number, f"/system.slice/system-job.slice/job@{number}.service", 10.0 * number)
+
+    told = {kind.path: (loop.who, kind.unit) for kind, loop in churn.loops(40)}
+
+    assert told == {
+        "/system.slice/ecs.service": ("ecs.service", "ecs.service"),
+        "/system.slice/system-job.slice/job@*.service": (
+            "groups /system.slice/system-job.slice/job@*.service",
+            "",
+        ),
+    }
+
+
+def test_many_quick_turns_that_leave_nothing_are_a_warning_at_most() -> None:
+    churn = Churn()
+    for number in range(60):
+        turn(churn, number, f"{SERVICE}/run-{number}", 2.0 * number, released=True)
+
+    ((_, loop),) = churn.loops(121)
+    finding = judge_loop(loop, 121, source="test")
+
+    assert finding.severity is Severity.WARNING
+    assert any(item.what == "do its turns fail" for item in finding.evidence)
 
 
 def test_a_units_own_groups_and_scopes_are_not_inside_it() -> None:

@@ -11,11 +11,13 @@ import asyncio
 import time
 from functools import partial
 
+import msgspec
+
 from sexton.care.births import Births, GroupBirth
 from sexton.care.probe import CouldNotLook, Looked, NotPresent, Scene, Tell, Watcher
 from sexton.core.churn import GRACE, Churn
-from sexton.core.finding import Evidence, Finding
-from sexton.core.loop import judge_loop
+from sexton.core.finding import Evidence, Finding, span
+from sexton.core.loop import Loop, judge_loop
 from sexton.host.errors import Absent, Unreadable
 from sexton.host.offload import in_thread
 from sexton.host.tracefs import GroupTrace, Seen
@@ -102,8 +104,19 @@ class _Watch:
                 Evidence("comes and goes", kind.path, SOURCE),
                 Evidence("made by", ", ".join(self._churn.makers(kind)[:5]) or "not known", SOURCE),
             ]
-            found.setdefault(loop.who, judge_loop(loop, now, source=SOURCE, extra=extra, what=kind.path))
+            finding = judge_loop(loop, now, source=SOURCE, extra=extra, what=kind.path)
+            found.setdefault(loop.who, _of_unit(finding, loop) if kind.unit and not kind.who else finding)
         return list(found.values())
+
+
+def _of_unit(finding: Finding, loop: Loop) -> Finding:
+    """A unit's own group comes and goes with its starts: what turns it, systemd tells and these events do not."""
+    return msgspec.structs.replace(
+        finding,
+        title=f"{loop.who} starts and ends over and over and leaves a zombie cgroup each time, {loop.turns:,} turns, "
+        f"one every {span(loop.period)}",
+        evidence=tuple(item for item in finding.evidence if item.what != "shape"),
+    )
 
 
 WATCHER = Watcher(

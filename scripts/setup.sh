@@ -13,7 +13,7 @@ case "$flavour" in run | dev) ;; *) echo "setup: cannot set up '$flavour': say r
 say() { echo "setup: $*" >&2; }
 
 # command or file that the package provides : Debian package
-wanted="dockerd:docker.io iptables:iptables ip:iproute2 /bin/busybox:busybox-static"
+wanted="dockerd:docker.io iptables:iptables nft:nftables ip:iproute2 /bin/busybox:busybox-static"
 [ "$flavour" = dev ] && wanted="$wanted mmdebstrap:mmdebstrap docker-registry:docker-registry dbus-daemon:dbus unshare:util-linux etcd:etcd-server promtool:prometheus qemu-system-x86_64:qemu-system-x86 faketime:faketime"
 
 # The program that names dead cgroups is compiled here. Where nothing can be installed the rest works without it.

@@ -104,7 +104,7 @@ def test_records_come_as_json(node: Node, busybox_image: str) -> None:
     ("words", "says"),
     [
         (("why", "ffffffffffff"), "has no task 'ffffffffffff'"),
-        (("logs", "ffffffffffff"), "match 'ffffffffffff'"),
+        (("logs", "ffffffffffff"), "no task on this host matches 'ffffffffffff'"),
         (("ps", "--cluster", "nowhere"), "Cluster not found."),
         (("ps", "--cluster", "b@d"), "InvalidParameterException"),
     ],

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from sexton.agent.rolekeys import EXECUTION, TASK, Sent
+from sexton.agent.rolekeys import Sent
 from sexton.core import enginebody, gpus, names, ordering, portmap
 from sexton.core.enginebody import BadPayload
+from sexton.core.taskroles import EXECUTION, TASK
 from sexton.wire import acs_task
 from sexton.wire.errors import UNREADABLE, WireError
 

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from sexton.agent.rolekeys import EXECUTION, RoleKeys
+from sexton.agent.rolekeys import RoleKeys
 from sexton.cloud.services import Services
 from sexton.core import injection, registryauth
 from sexton.core.injection import BadReference
 from sexton.core.registryauth import Auth
+from sexton.core.taskroles import EXECUTION
 from sexton.kit.supervise import Nursery
 from sexton.kit.together import Together
 from sexton.wire import acs_task

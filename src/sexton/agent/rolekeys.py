@@ -17,11 +17,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sexton.cloud.credentials import Credentials, CredentialSource, NoCredentials
+from sexton.core.taskroles import EXECUTION, TASK
 from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
 
-EXECUTION, TASK = "TaskExecution", "TaskApplication"
 # How long a step waits for keys that are on their way.
 WAIT_SECONDS = 60.0
 

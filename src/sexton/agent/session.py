@@ -23,13 +23,14 @@ from sexton import __version__
 from sexton.agent import payload
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
-from sexton.agent.rolekeys import EXECUTION, TASK, RoleKeys, Sent
+from sexton.agent.rolekeys import RoleKeys, Sent
 from sexton.agent.standdown import StandDown
 from sexton.agent.steps.context import Identity
 from sexton.cloud.client import EcsClient, Unreachable
 from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.cloud.websocket import signed_headers_for_websocket
 from sexton.core.task import TaskStatus
+from sexton.core.taskroles import EXECUTION, TASK
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
 from sexton.store.contract import StoreError

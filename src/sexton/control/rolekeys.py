@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 
 SEAL = "1"
 SEAL_BYTES = 32
+# A role that gave keys is believed to give some again for so long.
+PROVEN_SECONDS = 300.0
+MOST_PROVEN = 1000
+PROOF_NAME = "sexton-run-task"
 DEFAULT_REGION = "us-east-1"
 
 
@@ -82,6 +86,7 @@ class RoleKeys:
             InstanceMetadata(environment, http),
         )
         self._own = Keyring(places, clock)
+        self._proven: dict[str, tuple[RoleEntry, float]] = {}
 
     async def open(self) -> None:
         """Make the seal if there is none; of several control planes that start at once, one makes it."""
@@ -110,7 +115,7 @@ class RoleKeys:
         """Keys of a role for a session of this name; NoRole when there are none."""
         entry = self.entry(role_arn)
         try:
-            return await self._issue(entry, role_arn, name)
+            issued = await self._issue(entry, role_arn, name)
         except EcsError as error:
             said = f"STS answered {error.code}: {error.message}"
             raise NoRole(self._cannot(role_arn, entry, said), passing=error.status >= 500) from None
@@ -118,6 +123,18 @@ class RoleKeys:
             raise NoRole(self._cannot(role_arn, entry, str(error)), passing=True) from None
         except NoCredentials as error:
             raise NoRole(self._cannot(role_arn, entry, str(error)), passing=error.may_heal) from None
+        if len(self._proven) >= MOST_PROVEN:
+            self._proven.clear()
+        self._proven[role_arn] = (entry, self._clock())
+        return issued
+
+    async def prove(self, role_arn: str) -> None:
+        """NoRole when there are no keys of a role to be had; whoever gave some lately is not asked again."""
+        entry = self.entry(role_arn)
+        before = self._proven.get(role_arn)
+        lately = before is not None and before[0] == entry and self._clock() - before[1] < PROVEN_SECONDS
+        if entry.source is not Source.LOCAL and not lately:
+            await self.issue(role_arn, PROOF_NAME)
 
     def entry(self, role_arn: str) -> RoleEntry:
         """The roles file's entry; NoRole when there is none."""

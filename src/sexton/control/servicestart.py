@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sexton.control import providers, serviceview, tasksetview
+from sexton.control import providers, serviceview, taskroles, tasksetview
 from sexton.control.context import Call, Context
 from sexton.control.ops import tasks
 from sexton.control.providers import Portion
@@ -44,6 +44,7 @@ class _Found(NamedTuple):
 
     made: list[TaskRecord]
     refusals: tuple[Refusal, ...]
+    problem: str = ""  # when no host could have helped
 
 
 async def begin(
@@ -83,6 +84,8 @@ def _find(
     if chosen and capabilities.undeliverable(entry.value.definition):
         # A host that says it can is not enough: no payload of this control plane would say all of it.
         return _Found([], refusals)
+    if chosen and (problem := taskroles.problem(context, record.region, entry.value.definition)):
+        return _Found([], refusals, problem)  # the roles file said otherwise when the service was made
     made = [
         providers.through(_task(context, record, deployment, revision, entry.value, wanted, host, now), provider)
         for host, provider in chosen
@@ -186,6 +189,8 @@ def _remembered(
     if short:
         closest, problem = _closest(found.refusals)
         text = words.unplaced(record.name, closest, problem, zone=start.zone, task_set=task_set)
+        if found.problem:
+            text = words.no_role(record.name, found.problem, task_set=task_set)
         if start.zone:
             memory = rebalance.refused(memory, now)
         else:

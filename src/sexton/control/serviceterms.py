@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from sexton.control import providers, serviceview
-from sexton.control.context import Call, Context, invalid
+from sexton.control import providers, serviceview, taskroles
+from sexton.control.context import Call, Context, client_error, invalid
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, ServiceRecord
 from sexton.core import names
@@ -177,7 +177,10 @@ def definition(context: Context, call: Call, given: str | None) -> DefinitionRec
     """The task definition that a service is to run."""
     if not given:
         raise invalid("TaskDefinition must be specified.")
-    return taskdefs.active(context, call, given)
+    found = taskdefs.active(context, call, given)
+    if problem := taskroles.problem(context, call.region, found.definition):
+        raise client_error(problem)
+    return found
 
 
 def check_network(configuration: ecs.NetworkConfiguration | None, of: ecs.TaskDefinition) -> None:

@@ -30,7 +30,6 @@ def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
     """
     asked: dict[str, object] = {
         "networkMode awsvpc": definition.network_mode == "awsvpc",
-        "taskRoleArn": definition.task_role_arn,
         "proxyConfiguration": definition.proxy_configuration,
         "inferenceAccelerators": definition.inference_accelerators,
     }
@@ -53,13 +52,18 @@ _LARGE_CPU = 10240
 ENVIRONMENT_FILES = _E + "env-files.s3"
 
 
+def of_task_role(network_mode: str | None) -> Iterator[str]:
+    """What a host must offer to a task with a role of its own."""
+    yield _C + "task-iam-role"
+    if network_mode == "host":
+        yield _C + "task-iam-role-network-host"
+
+
 def _of_task(definition: ecs.TaskDefinition | ecs.RegisterTaskDefinitionRequest) -> Iterator[str]:
     if definition.network_mode == "awsvpc":
         yield _E + "task-eni"
     if definition.task_role_arn:
-        yield _C + "task-iam-role"
-        if definition.network_mode == "host":
-            yield _C + "task-iam-role-network-host"
+        yield from of_task_role(definition.network_mode)
     if definition.cpu or definition.memory:
         yield _E + "task-cpu-mem-limit"
     if (number(definition.cpu) or 0) > _LARGE_CPU:

@@ -49,6 +49,11 @@ def unplaced(service: str, closest: str = "", problem: str = "", *, zone: str = 
     return f"{text} The closest matching (container-instance {closest}) {problem}." if closest and problem else text
 
 
+def no_role(service: str, error: str, *, task_set: str = "") -> str:
+    """Said in the place of ``unplaced`` when tasks cannot have their roles."""
+    return f"{_who(service, task_set)} failed to launch a task with (error {error.rstrip('.')})."  # observed
+
+
 # The ends of ``unplaced``, by the reason that placement gives.
 PROBLEMS: Mapping[str, str] = {
     "RESOURCE:CPU": "has insufficient CPU units available",

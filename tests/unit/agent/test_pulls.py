@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from sexton.agent.pulls import EngineAway
-from sexton.agent.rolekeys import EXECUTION, Sent
+from sexton.agent.rolekeys import Sent
 from sexton.agent.steps.resolve import local_image
 from sexton.core.task import ContainerStatus
+from sexton.core.taskroles import EXECUTION
 from sexton.runtime.contract import NotFound, Progress, Refused, TimedOut, Unavailable
 from sexton.runtime.fake import FakeRuntime
 from sexton.settings.tree import Hidden

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sexton.agent.payload import without_keys
-from sexton.agent.rolekeys import EXECUTION, Sent
+from sexton.agent.rolekeys import Sent
 from sexton.cloud.exchange import Unreachable
 from sexton.core.task import ContainerStatus
+from sexton.core.taskroles import EXECUTION
 from sexton.runtime.contract import Unavailable
 from sexton.wire import acs_task
 from unit.agent.rig import Host, arn, container, now, task, until

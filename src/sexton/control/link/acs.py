@@ -2,8 +2,8 @@
 
 A connection starts with everything its instance should know, then a manifest so that the agent can name tasks that
 should no longer be there, then each change as it becomes durable. Nothing is remembered between connections: records
-in, payloads out. The newest connection of an instance is the one that counts; an older one is closed, and so is that
-of an instance that is deregistered.
+in, payloads out, with the keys of tasks' roles (``taskkeys``). The newest connection of an instance is the one that
+counts; an older one is closed, and so is that of an instance that is deregistered.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sexton.control.context import Call, Context
 from sexton.control.link.delivery import RESEND_AFTER, Delivery
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
 from sexton.control.link.socket import AgentSocket, Gone
+from sexton.control.link.taskkeys import TaskKeys
 from sexton.control.records import Entry, InstanceRecord, KeyRecord, TaskRecord
 from sexton.core import names, render
 from sexton.kit.supervise import Nursery
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 25.0
 # So many unanswered heartbeats mean that nobody is there.
 MISSED_HEARTBEATS = 3
+# Roles that keys are asked for at the same time, over all agents.
+MOST_ASKINGS = 8
 
 
 class Session:
@@ -49,6 +52,7 @@ class Session:
         self._socket = socket
         self.frames = socket.frames
         self.close = socket.close
+        self.keys: TaskKeys | None = None
 
     async def say(self, message: msgspec.Struct) -> None:
         await self._socket.say(acs.encode(message))
@@ -62,6 +66,7 @@ class AcsLink:
         self._verifier = verifier
         self._sessions: dict[str, Session] = {}
         self._closings = Nursery("acs-closings")
+        self._askings = asyncio.Semaphore(MOST_ASKINGS)
         context.records.tasks.listen(self._on_task)
         context.records.instances.listen(self._on_instance)
         context.records.keys.listen(self._on_key)
@@ -126,6 +131,7 @@ class AcsLink:
         log.info("agent connected", extra={"instance": peer.instance_arn})
         # A failure of one half ends the connection, so that the agent comes again and begins anew.
         nursery = Nursery(f"acs-{peer.instance_id}", lambda *_: socket.abort())
+        session.keys = TaskKeys(self._context, nursery, session.changed.set, self._askings)
         try:
             if older is not None:
                 nursery.start("older", older.close("a newer connection took over"))
@@ -164,12 +170,9 @@ class AcsLink:
             if entry is None or here == (arn in self._sessions):
                 return
 
-    def _wishes(self, session: Session) -> list[tuple[str, str]]:
-        return [
-            (entry.value.arn, entry.value.task.desired_status or "RUNNING")
-            for entry in self._context.records.tasks.group(session.peer.instance_arn)
-            if not entry.value.stopped
-        ]
+    def _live(self, session: Session) -> list[TaskRecord]:
+        here = self._context.records.tasks.group(session.peer.instance_arn)
+        return [entry.value for entry in here if not entry.value.stopped]
 
     async def _deliver(self, session: Session) -> None:
         with contextlib.suppress(Gone):  # the listening half ends by itself
@@ -177,19 +180,25 @@ class AcsLink:
 
     async def _send_all(self, session: Session) -> None:
         first = True
+        keys = session.keys
+        assert keys is not None
         while True:
             session.changed.clear()
-            wishes = self._wishes(session)
-            due = session.delivery.due(wishes, time.monotonic())
+            live = self._live(session)
+            keys.attend(live)
+            wishes = [(one.arn, one.task.desired_status or "RUNNING") for one in live]
+            due = session.delivery.due([one for one in wishes if not keys.holds_back(one[0])], time.monotonic())
             if due:
                 await self._send_tasks(session, due)
                 continue
+            await self._send_keys(session, keys)
             if first:
                 first = False
                 if session.peer.full_sync:
                     await self._send_manifest(session, wishes)
+            waits = [one for one in (RESEND_AFTER if session.delivery.waiting() else None, keys.wait()) if one]
             try:
-                async with asyncio.timeout(RESEND_AFTER if session.delivery.waiting() else None):
+                async with asyncio.timeout(min(waits, default=None)):
                     await session.changed.wait()
             except TimeoutError:
                 pass  # something may be due again
@@ -197,13 +206,14 @@ class AcsLink:
     async def _send_tasks(self, session: Session, arns: list[str]) -> None:
         payloads = []
         sequence = 0
+        message_id = self._context.new_id()
+        assert session.keys is not None
         for arn in arns:
             member = names.parse_task(arn)
             entry = member and self._context.records.tasks.get(session.peer.call.region, member.cluster, member.id)
             if entry:
-                payloads.append(self._payload(entry.value))
+                payloads.append(session.keys.onto(self._payload(entry.value), message_id))
                 sequence = max(sequence, entry.revision)
-        message_id = self._context.new_id()
         session.delivery.sent(
             [(one.arn or "", one.desired_status or "") for one in payloads], message_id, time.monotonic()
         )
@@ -217,6 +227,17 @@ class AcsLink:
             tasks=tuple(payloads),
         )
         await session.say(message)
+
+    async def _send_keys(self, session: Session, keys: TaskKeys) -> None:
+        for message_id, due in list(keys.due(self._context.new_id)):
+            message = acs.IAMRoleCredentialsMessage(
+                message_id=message_id,
+                task_arn=due.task,
+                task_cluster_arn=self._cluster_arn(session),
+                role_type=due.role.kind,
+                role_credentials=due.keys,
+            )
+            await session.say(message)
 
     def _payload(self, record: TaskRecord) -> acs_task.Task:
         definition = self._context.records.definition_of(record)
@@ -267,6 +288,9 @@ class AcsLink:
                 session.missed = 0
             case acs.AckRequest(message_id=str(message_id)):
                 session.delivery.acknowledge(message_id)
+            case acs.IAMRoleCredentialsAckRequest(message_id=str(message_id), credentials_id=credentials_id):
+                if session.keys is not None:
+                    session.keys.acknowledge(message_id, credentials_id)
             case acs.NackRequest(reason=reason):
                 log.warning("agent refused a message", extra={"instance": session.peer.instance_arn, "reason": reason})
             case acs.TaskStopVerificationMessage(message_id=message_id, stop_candidates=candidates):
@@ -284,7 +308,7 @@ class AcsLink:
                 )
                 await session.say(answer)
             case _:
-                pass  # acknowledgements of credentials and whatever newer agents say need no answer
+                pass  # whatever newer agents say needs no answer
 
     def _may_stop(self, session: Session, arn: str | None) -> bool:
         """Whether the agent is right that a task should not be there."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from sexton.control import providers, tokens
+from sexton.control import providers, taskroles, tokens
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -60,6 +60,7 @@ class Order(NamedTuple):
 async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.RunTaskResponse:
     cluster = active_cluster(context, call, request.cluster).value.name
     tokens.check(request.client_token)
+    await _check_roles(context, call, request)
     for _ in range(CONFLICT_TRIES):
         async with context.placing(call.region, cluster):
             answer = await _run_once(context, call, cluster, request)
@@ -117,6 +118,7 @@ async def start(context: Context, call: Call, request: ecs.StartTaskRequest) -> 
     given = request.container_instances or ()
     if not 1 <= len(given) <= MOST_TASKS_PER_CALL:
         raise invalid(f"Container instances must be between 1 and {MOST_TASKS_PER_CALL}.")
+    await _check_roles(context, call, request)
     order = _understand(context, call, cluster, request)
     tasks: list[ecs.Task] = []
     failures: list[ecs.Failure] = []
@@ -164,8 +166,6 @@ def _understand(
         raise invalid("Network Configuration is not valid for the given networkMode of this task definition.")
     overrides = _overrides(request.overrides, definition.definition)
     missing = set(capabilities.undeliverable(definition.definition))
-    if overrides.task_role_arn:
-        missing.add("taskRoleArn")
     if missing:
         raise unsupported(
             f"This control plane cannot give a task what this one asks for yet: {', '.join(sorted(missing))}."
@@ -174,6 +174,8 @@ def _understand(
     needs = {one.name or "" for one in definition.definition.requires_attributes or ()}
     if any(one.environment_files for one in overrides.container_overrides or ()):
         needs.add(capabilities.ENVIRONMENT_FILES)
+    if overrides.task_role_arn:
+        needs.update(capabilities.of_task_role(definition.definition.network_mode))
     wanted = Wanted(demand=demand, required=frozenset(needs), group=_group(request, definition))
     if isinstance(request, ecs.RunTaskRequest):  # whoever names the host is asked nothing about hosts
         try:
@@ -183,6 +185,13 @@ def _understand(
             raise invalid(str(error)) from None
         wanted = msgspec.structs.replace(wanted, rules=rules, strategies=strategies)
     return Order(cluster, definition, overrides, wanted, request)
+
+
+async def _check_roles(context: Context, call: Call, request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None:
+    """The API's error for roles that there are no keys of, before anything is held or placed."""
+    found = taskdefs.find(context, call, request.task_definition)
+    if found is not None and found.value.definition.status == "ACTIVE":
+        await taskroles.check(context, call.region, found.value.definition, request.overrides)
 
 
 def _group(request: ecs.RunTaskRequest | ecs.StartTaskRequest, definition: DefinitionRecord) -> str:

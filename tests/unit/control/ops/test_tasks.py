@@ -65,17 +65,16 @@ async def test_why_no_host_takes_it(world, host, definition, reason):
     assert [(one["arn"], one["reason"]) for one in failures] == [(instance, reason)]
 
 
-async def test_no_task_runs_without_the_role_it_asks_for(world):
-    """Another agent may advertise roles; no payload of this control plane carries one yet."""
+async def test_a_task_with_a_role_of_its_own_needs_a_host_that_serves_it(world):
     role = "arn:aws:iam::123456789012:role/r"
     await world.define()
     await world.define("own", taskRoleArn=role)
     await world.join()
 
-    with pytest.raises(UnsupportedFeatureException, match="taskRoleArn"):
-        await world.run(overrides={"taskRoleArn": role})
-    with pytest.raises(UnsupportedFeatureException, match="taskRoleArn"):
-        await world.run("own")
+    for answer in (await world.run(overrides={"taskRoleArn": role}), await world.run("own")):
+        (failure,) = answer["failures"]
+        assert failure["reason"] == "ATTRIBUTE"
+        assert "com.amazonaws.ecs.capability.task-iam-role" in failure["detail"]
 
 
 async def test_constraints_and_strategies_say_where_a_task_goes(world):

@@ -85,7 +85,7 @@ async def test_sts_gives_keys_of_another_role_for_the_tasks_session(keys):
 
     assert issued.credentials.access_key_id.startswith("ASIA")
     assert issued.credentials.session_token
-    assert 1100 < issued.expires_at - issued.issued_at <= 1201
+    assert 1100 < issued.expires_at - issued.issued_at < 1300  # its clock is read later than ours
     assert await keys.caller(ARN + "near", issued) == "arn:aws:sts::111122223333:assumed-role/far/0123"
 
 

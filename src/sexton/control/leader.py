@@ -40,6 +40,9 @@ RETRY = 1 / 20
 MARGIN = 0.1
 """Share of the lease by which a term ends early by our own clock: two machines' clocks do not run at one speed."""
 
+LEAST_SECONDS = 0.001
+"""What is left of a term below this is its end: a timer cannot wait for less, and whoever tried would spin."""
+
 BACKOFF = Backoff(first=0.2, cap=3.0)
 """Between campaigns that failed because the store did."""
 
@@ -181,7 +184,7 @@ class Leadership:
     async def _renew(self) -> str:
         """Keep the lease alive; returns why that came to an end."""
         pause = self._ttl / RENEWALS
-        while (left := self._ends - self._elapsed()) > 0:
+        while (left := self._ends - self._elapsed()) > LEAST_SECONDS:
             await asyncio.sleep(min(left, pause))
             pause = self._ttl / RENEWALS
             begun = self._elapsed()

@@ -121,6 +121,9 @@ class Site:
     def said(self, words: str) -> bool:
         return words in self.node.control.log
 
+    def wants(self, task: str) -> bool:
+        return self.said(f"task={task} container=main was=NONE is=MANIFEST_PULLED")
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, registry: Registry) -> Iterator[Site]:
@@ -189,9 +192,12 @@ def test_a_slow_registry_holds_back_nobody_else(site: Site) -> None:
     assert shown["stoppedReason"] == "too slow"
 
 
-def test_fifty_tasks_make_one_pull(site: Site) -> None:
+def test_many_tasks_make_one_pull(site: Site) -> None:
     image = site.push(BUSYBOX, "faults/many:1")
+    site.line.pause = 1.0  # the pull lasts until all have asked for it
     tasks = [site.run(image) for _ in range(10)]
+    until(lambda: all(site.wants(task) for task in tasks), "all want the image", 60)
+    site.line.mend()
     for task in tasks:
         site.ended_well(task)
 

@@ -28,6 +28,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+# An agent that takes no fixed port of the machine and leaves its packet filter alone.
+QUIET = {"SEXTON_INTROSPECTION": "off", "SEXTON_TASK_ENDPOINT_PORT": "off"}
+
+
 class Subject:
     """One process of ``sexton``; ``role`` is up, control or agent."""
 
@@ -38,7 +42,7 @@ class Subject:
         self._log = (data / "log").open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sexton", role, "--data-dir", str(data), "--log-level", "error", *options],
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", "SEXTON_INTROSPECTION": "off", **(environment or {})},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **QUIET, **(environment or {})},
             stderr=self._log,
         )
 

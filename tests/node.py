@@ -30,6 +30,8 @@ from engine import EngineFailed, engine_call
 INSTANCE_LABEL = "dev.sexton.container-instance"
 REGION = "us-east-1"
 CGROUPS = Path("/sys/fs/cgroup")
+QUIET = {"SEXTON_INTROSPECTION": "off", "SEXTON_TASK_ENDPOINT_PORT": "off"}
+"""An agent that takes no fixed port of the machine and leaves its packet filter alone."""
 
 READY_SECONDS = 30.0
 """A role is up within a second; a loaded machine takes longer."""
@@ -133,7 +135,7 @@ class Node:
         self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._split = split
-        self._more = {"ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached", "SEXTON_INTROSPECTION": "off"} | (environment or {})
+        self._more = {**QUIET, "ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached"} | (environment or {})
         self._made: list[Role] = []
         self._instances: set[str] = set()
         self._had_parents = set(CGROUPS.glob("*/ecs")) | set(CGROUPS.glob("ecs"))

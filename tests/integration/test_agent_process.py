@@ -21,7 +21,7 @@ import pytest
 
 from amazon_agent import recorded_frames
 from engine import EngineFailed, PrivateEngine, engine_call
-from node import INSTANCE_LABEL, Role, until
+from node import INSTANCE_LABEL, QUIET, Role, until
 from scripted_plane import INSTANCE, Json, ScriptedPlane, task_arn
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -39,14 +39,17 @@ class AgentProcess(Role):
 
     def __init__(self, root: Path, plane: ScriptedPlane, engine_url: str, *options: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(root),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached",
-            "ECS_ENGINE_TASK_CLEANUP_WAIT_DURATION": "1s",
-            "SEXTON_INTROSPECTION": "off",
-        } | plane.environment
+        environment = (
+            {
+                "PATH": os.environ["PATH"],
+                "HOME": str(root),
+                "AWS_EC2_METADATA_DISABLED": "true",
+                "ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached",
+                "ECS_ENGINE_TASK_CLEANUP_WAIT_DURATION": "1s",
+            }
+            | QUIET
+            | plane.environment
+        )
         command = ("--data-dir", f"{root}/data", "--backend", plane.url, "--docker-host", engine_url, *options)
         super().__init__("agent", root / "agent.log", command, environment)
 

@@ -17,7 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import SSLError
 
-from node import Role, free_port, until
+from node import QUIET, Role, free_port, until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -122,7 +122,7 @@ def test_an_agent_a_client_and_the_command_line_trust_the_bundle_they_are_given(
         host.ecs(None).list_clusters()
     client = host.ecs(str(host.ca))
     arguments = ["--data-dir", str(tmp_path / "agent"), "--backend", host.endpoint, "--docker-host", "fake://"]
-    trusting = host.environment | host.credentials() | {"SEXTON_INTROSPECTION": "off"}
+    trusting = host.environment | host.credentials() | QUIET
     agent = Role("agent", tmp_path / "agent.log", arguments, trusting | {"AWS_CA_BUNDLE": str(host.ca)})
     agent.start()
     try:

@@ -29,6 +29,7 @@ from sexton.agent.imagebook import ImageBook
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
+from sexton.agent.metadata.endpoint import TaskEndpoint
 from sexton.agent.metrics import Metrics
 from sexton.agent.oom import Victims
 from sexton.agent.ports import PortAllocator
@@ -98,6 +99,7 @@ class Agent:
         self._book = ImageBook()
         self._engine: Engine | None = None
         self._cgroups: TaskCgroups | None = None
+        self._endpoint: TaskEndpoint | None = None
         self._history = History()
         self._victims = Victims()
         self._client: EcsClient | None = None
@@ -133,6 +135,8 @@ class Agent:
             state.tasks.update(await self._ask_labels(state, self._runtime))
         self._cgroups = _task_cgroups(settings, info)
         limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
+        self._endpoint = TaskEndpoint(self._runtime, settings)
+        await self._endpoint.prepare()
         client = self._client = EcsClient(endpoint_of(settings), settings.region, credentials, self._http)
         capacity = register.resources(settings, memory_mib())
         arn = await register.register(
@@ -147,12 +151,12 @@ class Agent:
         amount, reserved = registered(capacity)
         pool = Pool(capacity=Share(amount=amount), reserved=reserved)
         member = self._member = Member(settings.cluster, arn)
-        self._open(info, client, credentials, member, pool, list(state.tasks.values()))
+        await self._open(info, client, credentials, member, pool, list(state.tasks.values()))
         if instance is not None and settings.spot_draining:
             self._links.start("spot", ec2.drain_at_notice(instance, client, member))
         await self._listen()
 
-    def _open(
+    async def _open(
         self,
         info: EngineInfo,
         client: EcsClient,
@@ -161,7 +165,7 @@ class Agent:
         pool: Pool,
         saved: Sequence[Saved],
     ) -> None:
-        assert self._runtime and self._http and self._checkpoint
+        assert self._runtime and self._http and self._checkpoint and self._endpoint
         settings = self._options.settings
         reserved = frozenset(settings.reserved_ports + settings.reserved_ports_udp)
         context = StepContext(
@@ -171,9 +175,11 @@ class Agent:
             ports=PortAllocator(settings.dynamic_ports, reserved),
             supplies=self._supplies(settings, self._runtime, self._http, credentials),
             cgroups=self._cgroups,
+            variables=self._endpoint.variables,
         )
         self._saving.start("checkpoint", self._checkpoint.run())
         self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
+        await self._endpoint.start(self._engine.runners, self._links)
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
         self._engine.on_oom = self._name_victim
@@ -248,6 +254,8 @@ class Agent:
             await self._engine.leave_nothing(LEAVE_SECONDS)
         if self._listener is not None:
             await self._listener.close()
+        if self._endpoint is not None:
+            await self._endpoint.close()
         await self._work.close()
         await self._saving.close()
         if self._checkpoint is not None:

@@ -79,11 +79,16 @@ def create_body(
     cgroup_parent: str,
     nvidia_runtime: str = "nvidia",
     sourced: Sourced = UNSOURCED,
+    told: Mapping[str, str] = {},
 ) -> dict[str, Any]:
-    """The engine's create request."""
-    environment = injection.environment(
-        container.environment or {}, sourced.values, region=sourced.region, image_variables=sourced.image_variables
-    ) | gpus.environment(task, container)
+    """The engine's create request. What the agent has ``told`` a container wins over its own environment."""
+    environment = (
+        injection.environment(
+            container.environment or {}, sourced.values, region=sourced.region, image_variables=sourced.image_variables
+        )
+        | gpus.environment(task, container)
+        | dict(told)
+    )
     body: dict[str, Any] = {
         "Image": container.image,
         "Env": [f"{name}={value}" for name, value in environment.items()],

@@ -119,6 +119,23 @@ def port_range(raw: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def port_or_off(raw: str) -> int:
+    """A port, or 0 for ``off``."""
+    if raw == "off":
+        return 0
+    if not re.fullmatch(r"[0-9]{1,5}", raw) or not 0 < int(raw) < 65536:
+        raise BadValue("must be a port, such as 51679, or off")
+    return int(raw)
+
+
+def rate_and_burst(raw: str) -> tuple[int, int]:
+    """Two whole numbers above zero: so many a second, and so many at once."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*", raw)
+    if found is None or not int(found[1]) or not int(found[2]):
+        raise BadValue("must be two numbers above 0, such as 40,60")
+    return int(found[1]), int(found[2])
+
+
 def choice(raw: str, words: tuple[str, ...]) -> str:
     if raw not in words:
         raise BadValue(f"must be one of {', '.join(words)}")

@@ -1,4 +1,4 @@
-"""A few facts of ``/proc`` about the whole host: kernel memory, time since boot, which boot this is.
+"""A few facts of ``/proc`` about the whole host: kernel memory, time since boot, which boot this is; which process.
 
 Every fact is None when this kernel does not tell it; no reader here raises. All files cost the same at any load.
 """
@@ -52,3 +52,9 @@ def boot(root: Path) -> Boot:
     except ValueError:
         uptime = None
     return Boot(id=boot_id, uptime=uptime)
+
+
+def process_started(pid: int, root: Path = Path("/")) -> int | None:
+    """When a process was started, in the kernel's ticks since boot: with its number, it is no other."""
+    words = _text(root / f"proc/{pid}/stat").rpartition(")")[2].split()
+    return int(words[19]) if len(words) > 19 and words[19].isdigit() else None

@@ -42,6 +42,8 @@ class Limits(NamedTuple):
     idle: float = 75.0
     # A body that is slower than this is not coming.
     body: float = 20.0
+    # Of one address; 0 means as many as there may be at all.
+    per_peer: int = 0
 
 
 LIMITS = Limits()
@@ -113,7 +115,7 @@ class _Connection(RequestHandler):
 class _Server(web.Server):
     """Counts connections, and drops those above the limit before they cost anything."""
 
-    def __init__(self, handler: Handler, most: int, refuse: Refuse, idle: float) -> None:
+    def __init__(self, handler: Handler, most: int, refuse: Refuse, idle: float, per_peer: int = 0) -> None:
         self._options = {
             "keepalive_timeout": idle,
             "access_log": None,
@@ -124,20 +126,29 @@ class _Server(web.Server):
         super().__init__(handler)
         self.refuse = refuse
         self._most = most
-        self._open: set[RequestHandler] = set()
+        self._open: dict[RequestHandler, str] = {}  # and whose connection it is
+        self._per_peer = per_peer
+        self._peers: dict[str, int] = {}
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._options)  # type: ignore[arg-type]
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._open.add(handler)
-        if len(self._open) > self._most:
+        peer = transport.get_extra_info("peername") if self._per_peer else None
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._open[handler] = address
+        self._peers[address] = self._peers.get(address, 0) + 1
+        if len(self._open) > self._most or (address and self._peers[address] > self._per_peer):
             transport.abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        self._open.discard(handler)
+        address = self._open.pop(handler, None)
+        if address is not None:
+            self._peers[address] -= 1
+            if not self._peers[address]:
+                del self._peers[address]
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
@@ -172,7 +183,7 @@ class Listener:
 
     def _make(self) -> web.Server:
         most = min(self._limits.connections, _open_files(self._limits.connections + OTHER_FILES) - OTHER_FILES)
-        return _Server(self._answer, most, self._refuse, self._limits.idle)
+        return _Server(self._answer, most, self._refuse, self._limits.idle, self._limits.per_peer)
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on TCP; returns the port (the one the system chose, for 0). OSError when it is taken."""
@@ -184,12 +195,23 @@ class Listener:
         )
         return int(self._sockets.sockets[0].getsockname()[1])
 
+    async def open_socket(self, bound: socket.socket) -> None:
+        """Listen on a socket that somebody has bound; it is closed with this."""
+        self._server = self._make()
+        self._sockets = await asyncio.get_running_loop().create_server(self._server, sock=bound, backlog=1024)
+
     async def open_unix(self, path: Path) -> None:
         """Listen on a socket file that only its owner can open. A file left by a dead process is replaced."""
         self._server = self._make()
         bound = _bind(path)
         self._sockets = await asyncio.get_running_loop().create_unix_server(self._server, sock=bound)
         self._path = path
+
+    def interface(self) -> str:
+        """The network interface that the socket is bound to, if any; OSError when that is no more."""
+        assert self._sockets is not None
+        own = self._sockets.sockets[0]
+        return own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0").decode()
 
     def stop_accepting(self) -> None:
         """Let nobody new in; who is in stays."""

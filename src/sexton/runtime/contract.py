@@ -273,6 +273,10 @@ class Runtime(Images, Volumes, Protocol):
         """Remove with its anonymous volumes; removing an absent one is no error."""
         ...
 
+    async def bridge(self) -> str:
+        """The interface of this host that containers in network mode ``bridge`` are behind; "" when there is none."""
+        ...
+
     async def disk_use(self) -> DiskUse:
         """What lies on the engine's disk. The engine measures it now, which may take minutes."""
         ...

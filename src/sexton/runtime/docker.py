@@ -118,6 +118,14 @@ class DockerRuntime(DockerImages, DockerVolumes):
         except NotFound:
             return
 
+    async def bridge(self) -> str:
+        try:
+            body = await self._http.call("GET", "/networks/bridge", self._deadlines.inspect)
+        except NotFound:  # an engine that was told to have none
+            return ""
+        options = wire.decode(wire.network_reply, body).options or {}
+        return options.get("com.docker.network.bridge.name", "")
+
     async def disk_use(self) -> DiskUse:
         body = await self._http.call("GET", "/system/df", self._deadlines.disk_use)
         return stores.disk_use(wire.decode(stores.disk_reply, body))

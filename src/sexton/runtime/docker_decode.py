@@ -102,6 +102,10 @@ class InspectReply(_Docker, frozen=True):
     network_settings: _Network = _Network()
 
 
+class NetworkReply(_Docker, frozen=True):
+    options: dict[str, str] | None = None
+
+
 class ListRow(_Docker, frozen=True):
     id: str
     names: tuple[str, ...] | None = None
@@ -158,6 +162,7 @@ version_reply = msgspec.json.Decoder(VersionReply)
 info_reply = msgspec.json.Decoder(InfoReply)
 create_reply = msgspec.json.Decoder(CreateReply)
 inspect_reply = msgspec.json.Decoder(InspectReply)
+network_reply = msgspec.json.Decoder(NetworkReply)
 list_reply = msgspec.json.Decoder(tuple[ListRow, ...])
 image_reply = msgspec.json.Decoder(ImageReply)
 event_line = msgspec.json.Decoder(EventLine)

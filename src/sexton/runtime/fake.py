@@ -167,6 +167,9 @@ class FakeRuntime(FakeStores):
                 root_dir="/var/lib/fake",
             )
 
+    async def bridge(self) -> str:
+        return ""  # its containers are on no host
+
     async def list(self, labels: Mapping[str, str]) -> tuple[ContainerBrief, ...]:
         async with self.call("list"):
             found = [container.info for container in self._containers.values() if _carries(container.info, labels)]

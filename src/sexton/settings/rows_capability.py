@@ -88,6 +88,13 @@ ROWS: tuple[Setting, ...] = (
         key="PollingMetricsWaitDuration",
     ),
     Setting(
+        "ECS_TASK_METADATA_RPS_LIMIT",
+        "metadata_rate",
+        values.rate_and_burst,
+        "requests a second to one path of its endpoint that a task gets answered, and how many at once",
+        key="TaskMetadataRPSLimit",
+    ),
+    Setting(
         "ECS_DISABLE_DOCKER_HEALTH_CHECK",
         "disable_health_checks",
         values.boolean,

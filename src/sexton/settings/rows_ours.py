@@ -31,6 +31,13 @@ ROWS: tuple[Setting, ...] = (
         "address and port of the agent's introspection and metrics; off means none",
     ),
     Setting(
+        "SEXTON_TASK_ENDPOINT_PORT",
+        "task_endpoint_port",
+        values.port_or_off,
+        "port at which the agent serves what tasks find at 169.254.170.2, another one where it is taken; off means "
+        "that they find nothing there",
+    ),
+    Setting(
         "SEXTON_SHUTDOWN_DRAIN",
         "shutdown_drain",
         values.boolean,

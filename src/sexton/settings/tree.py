@@ -79,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     volume_plugins: tuple[str, ...] = ()
     disable_metrics: bool = False
     metrics_interval: float = 10.0
+    metadata_rate: tuple[int, int] = (40, 60)
     disable_health_checks: bool = False
     cgroup_path: str = "/sys/fs/cgroup"
     cpu_period: float = 0.1
@@ -113,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Ours.
     listen: str = "127.0.0.1:7070"
     introspection: tuple[str, int] = ("127.0.0.1", 51678)
+    task_endpoint_port: int = 51679
     shutdown_drain: bool = False
     account: str = "000000000000"
     store: str = ""

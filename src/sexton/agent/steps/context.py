@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from sexton.agent.ports import PortAllocator
@@ -23,7 +23,8 @@ class Identity(NamedTuple):
 
 
 class StepContext(NamedTuple):
-    """The world as a step sees it. Without ``cgroups`` the engine's own parent is used."""
+    """The world as a step sees it. Without ``cgroups`` the engine's own parent is used. ``variables`` are
+    what the agent tells a container, whatever its own say."""
 
     runtime: Runtime
     settings: Settings
@@ -32,6 +33,7 @@ class StepContext(NamedTuple):
     supplies: Supplies
     cgroups: TaskCgroups | None
     clock: Callable[[], float] = time.time
+    variables: Callable[[acs_task.Task, str], Mapping[str, str]] = lambda task, container: {}
 
 
 Step = Callable[[StepContext, DesiredTask, acs_task.Container, KnownContainer], Awaitable[Event]]

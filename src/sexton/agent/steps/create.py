@@ -39,6 +39,7 @@ async def create(
             cgroup_parent=parent,
             nvidia_runtime=context.settings.nvidia_runtime,
             sourced=await _sourced(context, desired, container),
+            told=context.variables(task, known.name),
         )
     except (BadPayload, portmap.BadMapping) as error:
         return _failed(context, known, str(error))

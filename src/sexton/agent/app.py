@@ -30,6 +30,7 @@ from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
 from sexton.agent.metadata.endpoint import TaskEndpoint
+from sexton.agent.metadata.where import Where
 from sexton.agent.metrics import Metrics
 from sexton.agent.oom import Victims
 from sexton.agent.ports import PortAllocator
@@ -151,7 +152,10 @@ class Agent:
         amount, reserved = registered(capacity)
         pool = Pool(capacity=Share(amount=amount), reserved=reserved)
         member = self._member = Member(settings.cluster, arn)
-        await self._open(info, client, credentials, member, pool, list(state.tasks.values()))
+        where = Where(settings.cluster, settings)
+        if instance is not None:
+            self._links.start("place", where.learn(instance))
+        await self._open(info, client, credentials, member, pool, where, list(state.tasks.values()))
         if instance is not None and settings.spot_draining:
             self._links.start("spot", ec2.drain_at_notice(instance, client, member))
         await self._listen()
@@ -163,6 +167,7 @@ class Agent:
         credentials: CredentialSource,
         identity: Member,
         pool: Pool,
+        where: Where,
         saved: Sequence[Saved],
     ) -> None:
         assert self._runtime and self._http and self._checkpoint and self._endpoint
@@ -175,11 +180,13 @@ class Agent:
             ports=PortAllocator(settings.dynamic_ports, reserved),
             supplies=self._supplies(settings, self._runtime, self._http, credentials),
             cgroups=self._cgroups,
+            files=self._endpoint.files(identity, where, self._work),
             variables=self._endpoint.variables,
         )
         self._saving.start("checkpoint", self._checkpoint.run())
         self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
-        await self._endpoint.start(self._engine.runners, self._links)
+        self._endpoint.serve(context, info, client, self._engine.runners, where)
+        await self._endpoint.start(self._links)
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
         self._engine.on_oom = self._name_victim
@@ -205,7 +212,7 @@ class Agent:
         self._links.start("tcs", telemetry.run())
         if settings.introspection[1]:
             metrics = Metrics(context, self._engine, session, telemetry, reporter, stats, health)
-            introspection = Introspection(identity, self._engine, self._runtime, metrics)
+            introspection = Introspection(identity, self._engine, self._endpoint.sights, metrics)
             self._links.start("introspection", keep_listening(introspection, *settings.introspection))
         self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity, self._history))
 

@@ -74,6 +74,9 @@ class Engine:
     def start(self, reporter: Reporter, saved: Iterable[Saved]) -> None:
         """Take up what an earlier process left, and begin to watch the engine."""
         self._reporter = reporter
+        saved = list(saved)
+        if self._context.files is not None:
+            self._context.files.keep_only(one.desired.arn for one in saved)
         for one in saved:
             self._add(one.desired, one.known, restored=True)
         self._nursery.start("engine-events", self._follow())
@@ -159,7 +162,7 @@ class Engine:
     def _add(self, desired: DesiredTask, known: KnownTask, *, restored: bool) -> None:
         assert self._reporter is not None
         hooks = Hooks(
-            changed=self._checkpoint.changed,
+            changed=self._changed,
             report=self._reporter.report,
             forget=self._forget,
             admission=self.admission,
@@ -168,9 +171,16 @@ class Engine:
         runner = Runner(self._context, hooks, self._nursery, desired, known)
         if restored:
             runner.hold()
+            if self._context.files is not None:
+                self._context.files.changed(desired, known)
         self._runners[desired.arn] = runner
         self._empty.clear()
         self._nursery.start(f"run-{runner.task_id}", self._run(runner, restored=restored))
+
+    def _changed(self, desired: DesiredTask, known: KnownTask) -> None:
+        self._checkpoint.changed(desired, known)
+        if self._context.files is not None:
+            self._context.files.changed(desired, known)
 
     async def _run(self, runner: Runner, *, restored: bool) -> None:
         await runner.run(restored=restored)

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,13 +21,14 @@ from aiohttp import web
 
 from sexton import __version__
 from sexton.agent.engine import Engine
+from sexton.agent.metadata.sights import Sights
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import Identity
 from sexton.core.enginebody import engine_name
 from sexton.core.task import KnownContainer, TaskStatus
+from sexton.core.taskview import UNSEEN, Sight, networks, stamp
 from sexton.kit.listener import Handler, Limits, Listener
 from sexton.kit.retry import Backoff
-from sexton.runtime.contract import NotFound, Refused, Runtime, Unavailable
 from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
@@ -56,13 +56,12 @@ class Introspection:
     """Answers one agent's questions. ``metrics`` makes the text for Prometheus when it is asked for."""
 
     def __init__(
-        self, identity: Identity, engine: Engine, runtime: Runtime, metrics: Callable[[], tuple[bytes, str]]
+        self, identity: Identity, engine: Engine, sights: Sights, metrics: Callable[[], tuple[bytes, str]]
     ) -> None:
         self._identity = identity
         self._engine = engine
-        self._runtime = runtime
+        self._sights = sights
         self._metrics = metrics
-        self._images: dict[str, str] = {}  # image id by container, which never changes
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
@@ -89,66 +88,60 @@ class Introspection:
         arn, container = request.query.get("taskarn", ""), request.query.get("dockerid", "")
         runners = self._engine.runners()
         if not arn and not container:
-            await self._look(runners)
-            return _json({"Tasks": [self._task(one) for one in runners]})
+            sights = await self._sights.of_all(runners)
+            return _json({"Tasks": [_task(one, sights) for one in runners]})
         if arn and container:
             return _json(_NO_TASK, 400)
         found = [one for one in runners if one.arn == arn] if arn else _with_container(runners, container)
         if len(found) != 1:
             return _json(_NO_TASK, 400 if found else 404)
-        await self._look(found)
-        return _json(self._task(found[0]))
+        return _json(_task(found[0], await self._sights.of_all(found)))
 
-    async def _look(self, runners: Iterable[Runner]) -> None:
-        """Learn which image each container was made of; once per container."""
-        there = {one.runtime_id for runner in self._engine.runners() for one in runner.known.containers}
-        self._images = {key: value for key, value in self._images.items() if key in there}
-        for runner in runners:
-            for one in runner.known.containers:
-                if one.runtime_id and one.runtime_id not in self._images:
-                    try:
-                        self._images[one.runtime_id] = (await self._runtime.inspect(one.runtime_id)).image_id
-                    except NotFound:
-                        self._images[one.runtime_id] = ""
-                    except (Unavailable, Refused):
-                        return  # the engine is away: everything else is known all the same
 
-    def _task(self, runner: Runner) -> dict[str, Any]:
-        task = runner.desired.task
-        known = _word(runner.known.status)
-        desired = "STOPPED" if runner.desired.stopped or runner.known.stop else "RUNNING"
-        by_name = {one.name or "": one for one in task.containers or ()}
-        shown: dict[str, Any] = {"Arn": runner.arn}
-        if not (known == "STOPPED" and desired != "STOPPED"):
-            shown["DesiredStatus"] = desired
-        return shown | {
-            "KnownStatus": known,
-            "Family": task.family or "",
-            "Version": task.version or "",
-            "Containers": [self._container(task, by_name[one.name], one) for one in runner.known.containers],
-        }
+def _task(runner: Runner, sights: Mapping[str, Sight]) -> dict[str, Any]:
+    task = runner.desired.task
+    known = _word(runner.known.status)
+    desired = "STOPPED" if runner.desired.stopped or runner.known.stop else "RUNNING"
+    by_name = {one.name or "": one for one in task.containers or ()}
+    shown: dict[str, Any] = {"Arn": runner.arn}
+    if not (known == "STOPPED" and desired != "STOPPED"):
+        shown["DesiredStatus"] = desired
+    containers = [
+        _container(task, by_name[one.name], one, sights.get(one.runtime_id, UNSEEN)) for one in runner.known.containers
+    ]
+    return shown | {
+        "KnownStatus": known,
+        "Family": task.family or "",
+        "Version": task.version or "",
+        "Containers": containers,
+    }
 
-    def _container(self, task: acs_task.Task, wanted: acs_task.Container, one: KnownContainer) -> dict[str, Any]:
-        shown: dict[str, Any] = {
-            "DockerId": one.runtime_id,
-            "DockerName": engine_name(task, one.name),
-            "Name": one.name,
-            "Image": wanted.image or "",
-            "ImageID": self._images.get(one.runtime_id, ""),
-        }
-        if one.created_at:
-            shown["CreatedAt"] = _time(one.created_at)
-        if one.started_at:
-            shown["StartedAt"] = _time(one.started_at)
-        ports = _ports(wanted, one)
-        if ports:
-            shown["Ports"] = ports
-        volumes = _volumes(task, wanted)
-        if volumes:
-            shown["Volumes"] = volumes
-        if wanted.restart_policy and wanted.restart_policy.enabled:
-            shown["RestartCount"] = one.restarts
-        return shown
+
+def _container(task: acs_task.Task, wanted: acs_task.Container, one: KnownContainer, sight: Sight) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "DockerId": one.runtime_id,
+        "DockerName": engine_name(task, one.name),
+        "Name": one.name,
+        "Image": wanted.image or "",
+        "ImageID": sight.image_id,
+    }
+    if one.created_at:
+        shown["CreatedAt"] = stamp(one.created_at)
+    if one.started_at:
+        shown["StartedAt"] = stamp(one.started_at)
+    ports = _ports(task, wanted, one)
+    if ports:
+        shown["Ports"] = ports
+    if task.network_mode == "awsvpc":  # of the other modes Amazon's agent says nothing here
+        shown["Networks"] = [msgspec.to_builtins(one) for one in networks(task, sight, version=3)]
+    if sight.mounts:
+        shown["Volumes"] = [
+            {"DockerName": name, "Source": source, "Destination": at} if name else {"Source": source, "Destination": at}
+            for name, source, at in sight.mounts
+        ]
+    if wanted.restart_policy and wanted.restart_policy.enabled:
+        shown["RestartCount"] = one.restarts
+    return shown
 
 
 async def keep_listening(handler: Handler, host: str, port: int) -> None:
@@ -185,12 +178,9 @@ def _word(status: TaskStatus) -> str:
     return str(status) if status in (TaskStatus.RUNNING, TaskStatus.STOPPED) else "PENDING"
 
 
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _ports(wanted: acs_task.Container, one: KnownContainer) -> list[dict[str, Any]]:
+def _ports(task: acs_task.Task, wanted: acs_task.Container, one: KnownContainer) -> list[dict[str, Any]]:
     """As published; until the engine says so, as asked for."""
+    own = task.network_mode == "awsvpc"
     if one.bindings:
         return [
             {
@@ -205,17 +195,9 @@ def _ports(wanted: acs_task.Container, one: KnownContainer) -> list[dict[str, An
     for port in wanted.port_mappings or ():
         if port.container_port:
             shown: dict[str, Any] = {"ContainerPort": port.container_port, "Protocol": port.protocol or "tcp"}
-            asked.append(shown | ({"HostPort": port.host_port} if port.host_port else {}))
+            host_port = port.container_port if own else port.host_port
+            asked.append(shown | ({"HostPort": host_port} if host_port else {}))
     return asked
-
-
-def _volumes(task: acs_task.Task, wanted: acs_task.Container) -> list[dict[str, str]]:
-    places = {one.name: one.host.source_path for one in task.volumes or () if one.host and one.host.source_path}
-    return [
-        {"Source": places[mount.source_volume] or "", "Destination": mount.container_path or ""}
-        for mount in wanted.mount_points or ()
-        if mount.source_volume in places
-    ]
 
 
 def _json(value: object, status: int = 200) -> web.Response:

@@ -80,6 +80,7 @@ def create_body(
     nvidia_runtime: str = "nvidia",
     sourced: Sourced = UNSOURCED,
     told: Mapping[str, str] = {},
+    more_binds: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The engine's create request. What the agent has ``told`` a container wins over its own environment."""
     environment = (
@@ -92,7 +93,7 @@ def create_body(
     body: dict[str, Any] = {
         "Image": container.image,
         "Env": [f"{name}={value}" for name, value in environment.items()],
-        "HostConfig": _host_config(task, container, bindings, cgroup_parent)
+        "HostConfig": _host_config(task, container, bindings, cgroup_parent, more_binds)
         | gpus.host_config(task, container, environment, nvidia_runtime),
     }
     command = _command(container)
@@ -132,7 +133,11 @@ def _log_secrets(host_config: dict[str, Any], secrets: Mapping[str, str]) -> Non
 
 
 def _host_config(
-    task: acs_task.Task, container: acs_task.Container, bindings: tuple[Binding, ...], cgroup_parent: str
+    task: acs_task.Task,
+    container: acs_task.Container,
+    bindings: tuple[Binding, ...],
+    cgroup_parent: str,
+    more_binds: tuple[str, ...],
 ) -> dict[str, Any]:
     ports: dict[str, list[dict[str, str]]] = {}
     for port, host_port, protocol in portmap.each(bindings):
@@ -140,7 +145,7 @@ def _host_config(
     config: dict[str, Any] = {
         "NetworkMode": task.network_mode or "bridge",
         "CpuShares": min(max(container.cpu or 0, LEAST_SHARES), MOST_SHARES),
-        "Binds": _binds(task, container),
+        "Binds": [*_binds(task, container), *more_binds],
         "PortBindings": ports,
     }
     if container.memory:

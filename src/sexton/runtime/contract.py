@@ -84,6 +84,22 @@ class PortBinding(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = "tcp"
 
 
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """A network of the engine's that a container is in, and its addresses there; it has none in the host's own."""
+
+    name: str
+    ipv4: str = ""
+    ipv6: str = ""
+
+
+class Mounted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container has mounted: a volume by name, or a path of the host."""
+
+    source: str
+    destination: str
+    name: str = ""
+
+
 class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One container, as ``inspect`` finds it. Times are seconds since the epoch, 0 when it never happened."""
 
@@ -105,6 +121,8 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     ports: tuple[PortBinding, ...] = ()
     log_path: str = ""  # the file its log driver writes, where it writes one
+    networks: tuple[Joined, ...] = ()
+    mounts: tuple[Mounted, ...] = ()
 
 
 class ContainerBrief(msgspec.Struct, frozen=True, kw_only=True):

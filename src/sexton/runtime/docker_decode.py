@@ -20,6 +20,8 @@ from sexton.runtime.contract import (
     Event,
     EventKind,
     ImageInfo,
+    Joined,
+    Mounted,
     PortBinding,
     Progress,
     State,
@@ -87,8 +89,20 @@ class _HostPort(_Docker, frozen=True):
     host_port: str = ""
 
 
+class _Endpoint(_Docker, frozen=True):
+    ip_address: str = msgspec.field(name="IPAddress", default="")
+    ipv6_address: str = msgspec.field(name="GlobalIPv6Address", default="")
+
+
 class _Network(_Docker, frozen=True):
     ports: dict[str, tuple[_HostPort, ...] | None] | None = None
+    networks: dict[str, _Endpoint | None] | None = None
+
+
+class _Mount(_Docker, frozen=True):
+    name: str = ""
+    source: str = ""
+    destination: str = ""
 
 
 class InspectReply(_Docker, frozen=True):
@@ -100,6 +114,7 @@ class InspectReply(_Docker, frozen=True):
     state: _State = _State()
     config: _Config = _Config()
     network_settings: _Network = _Network()
+    mounts: tuple[_Mount, ...] | None = None
 
 
 class NetworkReply(_Docker, frozen=True):
@@ -233,6 +248,14 @@ def container_info(reply: InspectReply) -> ContainerInfo:
         pid=state.pid,
         ports=tuple(_ports(reply.network_settings.ports or {})),
         log_path=reply.log_path,
+        networks=tuple(
+            Joined(name=name, ipv4=one.ip_address, ipv6=one.ipv6_address)
+            for name, one in sorted((reply.network_settings.networks or {}).items())
+            if one is not None
+        ),
+        mounts=tuple(
+            Mounted(name=one.name, source=one.source, destination=one.destination) for one in reply.mounts or ()
+        ),
     )
 
 

@@ -27,6 +27,7 @@ from sexton.runtime.contract import (
     EngineInfo,
     Event,
     EventKind,
+    Joined,
     LogLine,
     NotFound,
     PortBinding,
@@ -204,6 +205,7 @@ class FakeRuntime(FakeStores):
                 state=State.CREATED,
                 labels=dict(body.get("Labels") or {}),
                 created_at=self._clock(),
+                networks=(_joined(body, self._made),),
             )
             container = _Container(info, body, self._behave(body))
             self._containers[info.id] = container
@@ -379,3 +381,9 @@ async def _drain(queue: asyncio.Queue[Event | None]) -> AsyncGenerator[Event, No
 
 def _carries(info: ContainerInfo, labels: Mapping[str, str]) -> bool:
     return all(key in info.labels and value in ("", info.labels[key]) for key, value in labels.items())
+
+
+def _joined(body: Mapping[str, Any], number: int) -> Joined:
+    """An address of its own, unless it asks for another network than the engine's."""
+    network = (body.get("HostConfig") or {}).get("NetworkMode") or "bridge"
+    return Joined(name=network, ipv4=f"172.17.{number // 250}.{number % 250 + 2}" if network == "bridge" else "")

@@ -95,6 +95,19 @@ ROWS: tuple[Setting, ...] = (
         key="TaskMetadataRPSLimit",
     ),
     Setting(
+        "ECS_ENABLE_CONTAINER_METADATA",
+        "metadata_file",
+        values.boolean,
+        "give each container a file that says who it is, named by its ECS_CONTAINER_METADATA_FILE",
+        key="ContainerMetadataEnabled",
+    ),
+    Setting(
+        "ECS_DISABLE_TASK_METADATA_AZ",
+        "hide_zone",
+        values.boolean,
+        "do not tell tasks their availability zone",
+    ),
+    Setting(
         "ECS_DISABLE_DOCKER_HEALTH_CHECK",
         "disable_health_checks",
         values.boolean,

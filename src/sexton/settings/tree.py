@@ -80,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     disable_metrics: bool = False
     metrics_interval: float = 10.0
     metadata_rate: tuple[int, int] = (40, 60)
+    metadata_file: bool = False
+    hide_zone: bool = False
     disable_health_checks: bool = False
     cgroup_path: str = "/sys/fs/cgroup"
     cpu_period: float = 0.1

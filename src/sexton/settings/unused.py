@@ -73,8 +73,6 @@ UNUSED: tuple[Unused, ...] = (
             "ECS_AWSVPC_BLOCK_IMDS": "network mode awsvpc is not served yet",
             "ECS_AWSVPC_ADDITIONAL_LOCAL_ROUTES": "network mode awsvpc is not served yet",
             "ECS_PAUSE_LABELS": "there are no pause containers yet",
-            "ECS_ENABLE_CONTAINER_METADATA": "there is no metadata file yet",
-            "ECS_DISABLE_TASK_METADATA_AZ": "there is no metadata endpoint yet",
             "ECS_AUDIT_LOGFILE": "there is no credentials endpoint yet, so there is nothing to audit",
             "ECS_AUDIT_LOGFILE_DISABLED": "there is no credentials endpoint yet, so there is nothing to audit",
             "ECS_ENABLE_AWSLOGS_EXECUTIONROLE_OVERRIDE": "log drivers cannot use the execution role yet",

@@ -15,6 +15,7 @@ import pytest
 from sexton.agent import introspection as module
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
+from sexton.agent.metadata.sights import Sights
 from sexton.agent.metrics import Metrics
 from sexton.agent.session import Session
 from sexton.agent.stats import MIB, CgroupStats, Subject
@@ -74,7 +75,7 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
         metrics = Metrics(host.context, host.engine, session, telemetry, host.reporter, stats, health)
         nursery = Nursery("introspection")
         port = free_port()
-        handler = Introspection(host.context.identity, host.engine, host.runtime, metrics)
+        handler = Introspection(host.context.identity, host.engine, Sights(host.runtime), metrics)
         nursery.start("listen", keep_listening(handler, "127.0.0.1", port))
         made = Asked(host, port, stats)
         try:

@@ -27,7 +27,7 @@ from unit.agent.rig import Host, arn, container, task
 
 @asynccontextmanager
 async def serving(routes: Routes, allowances: Allowances, arn: str = "", limits: Limits = LIMITS) -> AsyncIterator[Any]:
-    listener = Listener(TaskServer(routes, allowances).for_task(arn), limits)
+    listener = Listener(TaskServer(routes, allowances).at("lo", arn), limits)
     port = await listener.open("127.0.0.1", 0)
 
     async def get(path: str, method: str = "GET") -> tuple[int, str, Any]:

@@ -11,14 +11,24 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sexton.agent.metadata import variables
+from sexton.agent.metadata.file import MetadataFiles, Sources
 from sexton.agent.metadata.identity import Names, own_key
+from sexton.agent.metadata.metadata import MetadataApi
+from sexton.agent.metadata.origin import Origin
 from sexton.agent.metadata.reach import Reach
 from sexton.agent.metadata.routes import Routes
 from sexton.agent.metadata.server import TaskServer
+from sexton.agent.metadata.sights import Sights
+from sexton.agent.metadata.tags import Tags
+from sexton.agent.metadata.usage import Usage
+from sexton.agent.metadata.where import Where
 from sexton.agent.runner import Runner
+from sexton.agent.steps.context import Identity, StepContext
+from sexton.cloud.client import EcsClient
+from sexton.host.container_usage import ContainerUsage
 from sexton.kit.allowance import Allowances
 from sexton.kit.supervise import Nursery
-from sexton.runtime.contract import Runtime
+from sexton.runtime.contract import EngineInfo, Runtime
 from sexton.settings import Settings
 from sexton.wire import acs_task
 
@@ -29,12 +39,16 @@ class TaskEndpoint:
     """What one agent serves its tasks. Whoever answers paths adds them to ``routes``."""
 
     def __init__(self, runtime: Runtime, settings: Settings) -> None:
-        key = own_key(Path(settings.data_dir), remember=settings.checkpoint)
+        self._runtime = runtime
+        self._settings = settings
         self._runners: Callable[[], Iterable[Runner]] = tuple
-        self.names = Names(key, lambda: self._runners())
+        self.names = Names(own_key(Path(settings.data_dir), remember=settings.checkpoint), lambda: self._runners())
+        self.sights = Sights(runtime)
+        self.origin = Origin(self.sights)
         self.routes = Routes()
         self.server = TaskServer(self.routes, Allowances(*settings.metadata_rate))
         self.reach = Reach(self.server, runtime, settings)
+        self._files: MetadataFiles | None = None
 
     @property
     def open(self) -> bool:
@@ -48,16 +62,41 @@ class TaskEndpoint:
     async def prepare(self) -> None:
         await self.reach.prepare()
 
-    async def start(self, runners: Callable[[], Iterable[Runner]], nursery: Nursery) -> None:
-        """Serve these tasks."""
+    def files(self, identity: Identity, where: Where, nursery: Nursery) -> MetadataFiles | None:
+        """The containers' metadata files, where they are asked for; they need no way to the endpoint."""
+        if self._settings.metadata_file:
+            sources = Sources(identity.instance_arn, self.names.of_file, self.sights.of, lambda: where.place)
+            data_dir = Path(self._settings.data_dir).resolve()
+            self._files = MetadataFiles(data_dir, sources, nursery, selinux=self._settings.selinux)
+        return self._files
+
+    def serve(
+        self,
+        context: StepContext,
+        info: EngineInfo,
+        client: EcsClient,
+        runners: Callable[[], Iterable[Runner]],
+        where: Where,
+    ) -> None:
+        """Answer for these tasks."""
         self._runners = runners
+        usage = Usage(context, info, ContainerUsage(Path(self._settings.cgroup_path)))
+        MetadataApi(
+            self.names, self.origin, self.sights, usage, Tags(client), context.identity, lambda runner: where.place
+        ).add_to(self.routes)
+
+    async def start(self, nursery: Nursery) -> None:
+        """Lead tasks here."""
         if self.reach.open:
             await self.reach.start()
             nursery.start("task-endpoint", self.reach.run())
 
     def variables(self, task: acs_task.Task, container: str) -> dict[str, str]:
         """What a container is told of it."""
-        return variables.of_container(self.names, task, container) if self.reach.open else {}
+        told = variables.of_container(self.names, task, container) if self.reach.open else {}
+        if self._files is not None:
+            told["ECS_CONTAINER_METADATA_FILE"] = self._files.variable(task.arn or "", container)
+        return told
 
     async def close(self) -> None:
         await self.reach.close()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sexton.agent.runner import Runner
+from sexton.core.task import KnownContainer
 from sexton.kit.atomicfile import write_atomic
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,10 @@ class Subject(NamedTuple):
 
     runner: Runner
     container: str
+
+    @property
+    def known(self) -> KnownContainer:
+        return self.runner.known.container(self.container)
 
 
 class Names:
@@ -62,6 +67,9 @@ class Names:
         arn, container = self._known.get(name, ("", ""))
         runner = runners.get(arn)
         return Subject(runner, container) if runner is not None else None
+
+    def runner(self, arn: str) -> Runner | None:
+        return next((one for one in self._runners() if one.arn == arn), None)
 
     def _learn(self, runners: dict[str, Runner]) -> None:
         """Keep the names of all tasks there are; only what came and went costs anything."""

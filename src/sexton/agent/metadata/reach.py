@@ -128,7 +128,7 @@ class Reach:
         missing = wanted - set(self._listeners)
         for name in missing:
             bound = listening_on(name, self._settings.task_endpoint_port)
-            listener = Listener(self._server.for_task(), LIMITS)
+            listener = Listener(self._server.at(name), LIMITS)
             await listener.open_socket(bound)
             self._listeners[name] = (listener, bound.getsockname()[1])
         return bool(stale or missing)

@@ -16,12 +16,13 @@ _HOLE = re.compile(r"\{(\w+)(\*?)\}")
 
 
 class Caller(NamedTuple):
-    """Who asks. ``task`` is the ARN of the one task in whose own network the call was made; empty where several
-    share a network, and then only the address is known."""
+    """Who asks. ``task`` is the ARN of the one task in whose own network the call was made; where several share a
+    network it is empty, and what is known is the address, and the interface that the call came in by."""
 
     address: str
     port: int = 0
     task: str = ""
+    interface: str = ""
 
 
 class Call(NamedTuple):

@@ -29,16 +29,15 @@ class TaskServer:
         self._allowances = allowances
         self.on_limited: Callable[[web.BaseRequest, Caller], None] = lambda request, caller: None
 
-    def for_task(self, arn: str = "") -> Handler:
-        """The handler for a socket that only this task can reach, or that several share."""
+    def at(self, interface: str, task: str = "") -> Handler:
+        """The handler for a socket on an interface, which only one task can reach or several share."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            return await self._answer(request, arn)
+            return await self._answer(request, caller_of(request)._replace(task=task, interface=interface))
 
         return answer
 
-    async def _answer(self, request: web.BaseRequest, arn: str) -> web.Response:
-        caller = caller_of(request, arn)
+    async def _answer(self, request: web.BaseRequest, caller: Caller) -> web.Response:
         target, mark, query = request.raw_path.partition("?")
         path = unquote(target)
         found = self._routes.find(path)
@@ -55,9 +54,9 @@ class TaskServer:
         return await handler(Call(request, path, holes, caller))
 
 
-def caller_of(request: web.BaseRequest, arn: str) -> Caller:
+def caller_of(request: web.BaseRequest) -> Caller:
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-    return Caller(str(peer[0]), int(peer[1]), arn) if isinstance(peer, tuple) else Caller("", 0, arn)
+    return Caller(str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else Caller("")
 
 
 def clean_path(path: str) -> str:

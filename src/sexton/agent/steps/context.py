@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from sexton.agent.metadata.file import MetadataFiles
 from sexton.agent.ports import PortAllocator
 from sexton.agent.supplies import Supplies
 from sexton.core.task import DesiredTask, Event, KnownContainer
@@ -33,6 +34,7 @@ class StepContext(NamedTuple):
     supplies: Supplies
     cgroups: TaskCgroups | None
     clock: Callable[[], float] = time.time
+    files: MetadataFiles | None = None
     variables: Callable[[acs_task.Task, str], Mapping[str, str]] = lambda task, container: {}
 
 

@@ -40,6 +40,7 @@ async def create(
             nvidia_runtime=context.settings.nvidia_runtime,
             sourced=await _sourced(context, desired, container),
             told=context.variables(task, known.name),
+            more_binds=context.files.prepare(desired, known) if context.files is not None else (),
         )
     except (BadPayload, portmap.BadMapping) as error:
         return _failed(context, known, str(error))

@@ -11,12 +11,15 @@ from sexton.runtime.contract import NotFound
 
 
 async def remove(context: StepContext, desired: DesiredTask, known: KnownTask) -> None:
-    """Remove the task's containers, those of an interrupted creation too, then its volumes; never what is not ours."""
+    """Remove the task's containers, those of an interrupted creation too, then its volumes and files; never what is not
+    ours."""
     for container in known.containers:
         await _remove(context, enginebody.engine_name(desired.task, container.name))
         if container.runtime_id:
             await _remove(context, container.runtime_id)  # somebody may have given it another name
     await remove_volumes(context, desired)
+    if context.files is not None:
+        context.files.drop(desired.arn)
 
 
 async def _remove(context: StepContext, ref: str) -> None:

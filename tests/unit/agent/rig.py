@@ -15,6 +15,7 @@ from sexton.agent.admission import Admission
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
 from sexton.agent.imagebook import ImageBook
+from sexton.agent.metadata.file import MetadataFiles
 from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
 from sexton.agent.rolekeys import RoleKeys
@@ -249,6 +250,10 @@ class Host:
         """What the host has for its tasks: as much as they want, unless a test says otherwise."""
         return Admission()
 
+    def files(self) -> MetadataFiles | None:
+        """Metadata files, where a test wants them."""
+        return None
+
     async def boot(self) -> None:
         """Start an agent on what is durable."""
         self.work = Nursery("tasks", lambda name, error: self.failed.append((name, error)))
@@ -270,6 +275,7 @@ class Host:
             ),
             cgroups=self.cgroups,  # type: ignore[arg-type]
             clock=now,
+            files=self.files(),
         )
         self.context = context
         self.work.start("checkpoint", self.checkpoint.run())

@@ -106,8 +106,8 @@ class MetadataFiles:
         known = {last_part(arn) for arn in arns}
         try:
             left = [one.name for one in os.scandir(self._root) if one.name not in known]
-        except FileNotFoundError:
-            return
+        except OSError:
+            return  # nothing was ever written here
         for name in left:
             shutil.rmtree(self._root / name, ignore_errors=True)
 

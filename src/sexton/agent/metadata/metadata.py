@@ -170,7 +170,9 @@ class MetadataApi:
         kind, name = call.found["type"], call.found["association"]
         for one in subject.runner.desired.task.associations or ():
             if (one.type, one.name) == (kind, name) and one.content is not None:
-                return web.Response(text=one.content.value or "", content_type="application/json")
+                return web.Response(
+                    body=(one.content.value or "").encode(), headers={"Content-Type": "application/json"}
+                )
         words = f"Unable to write container association response: cannot find association {name} of type {kind}"
         return said(words, HTTPStatus.BAD_REQUEST)
 

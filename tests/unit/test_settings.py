@@ -129,7 +129,7 @@ def test_names_that_have_no_effect_here_are_told_of_files_only(tmp_path):
         ("ECS_RESERVED_PORTS", "22,80", "reserved_ports", (22, 2375, 2376, 51678, 51679), True),
         ("ECS_RESERVED_PORTS", "[]", "reserved_ports", (22, 2375, 2376, 51678, 51679), False),
         ("ECS_RESERVED_PORTS", "[1]", "reserved_ports", (1,), False),
-        ("SEXTON_TASK_ENDPOINT_PORT", "off", "task_endpoint_port", 0, False),
+        ("SEXTON_TASK_ENDPOINT_PORT", "off", "task_endpoint_port", -1, False),
         ("SEXTON_TASK_ENDPOINT_PORT", "0", "task_endpoint_port", 51679, True),
         ("SEXTON_TASK_ENDPOINT_PORT", "8000", "task_endpoint_port", 8000, False),
         ("ECS_TASK_METADATA_RPS_LIMIT", "100", "metadata_rate", (40, 60), True),

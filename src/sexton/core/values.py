@@ -120,9 +120,9 @@ def port_range(raw: str) -> tuple[int, int]:
 
 
 def port_or_off(raw: str) -> int:
-    """A port, or 0 for ``off``."""
+    """A port, or -1 for ``off``: nothing would count as unset."""
     if raw == "off":
-        return 0
+        return -1
     if not re.fullmatch(r"[0-9]{1,5}", raw) or not 0 < int(raw) < 65536:
         raise BadValue("must be a port, such as 51679, or off")
     return int(raw)

@@ -69,7 +69,7 @@ class Reach:
         return self.open
 
     async def _obstacle(self) -> str:
-        if not self._settings.task_endpoint_port:
+        if self._settings.task_endpoint_port < 0:
             return "SEXTON_TASK_ENDPOINT_PORT is off"
         if not self._settings.docker_host.startswith("unix://"):
             return "the container engine is not on this host"

@@ -119,4 +119,4 @@ def _run_to_end(ecs: Any) -> None:
         return tasks if all(one["lastStatus"] == "STOPPED" for one in tasks) else []
 
     for one in until(ended, "the tasks end", 60.0):
-        assert one["containers"][0].get("exitCode") == 0, one
+        assert one["containers"][0].get("exitCode") == 0, (one.get("stoppedReason"), one["containers"][0])

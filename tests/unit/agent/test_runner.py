@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sexton.core.task import ContainerStatus, TaskStatus
+from sexton.agent.steps.look import look
+from sexton.core.task import ContainerStatus, Happened, TaskStatus
 from sexton.host.taskcgroup import Remains
 from sexton.runtime.contract import Refused, State, TimedOut, Unavailable
 from sexton.runtime.fake import Behaviour, FakeRuntime
@@ -258,6 +259,19 @@ async def test_lost_events_are_made_up_for_by_comparing() -> None:
         host.runtime.exit(host.only().id, 9, silent=True)
         end = await host.until_stopped()
     assert end.containers is not None and end.containers[0].exit_code == 9
+
+
+async def test_end_in_the_middle_of_a_look_is_left_to_the_engine() -> None:
+    """The process goes between two questions; the engine notices a moment later, with its exit code."""
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        answers = iter([False])
+        host.cgroups.empty = lambda task_id, container_id: next(answers, True)  # type: ignore[method-assign]
+        (runner,) = host.engine.runners()
+        (known,) = runner.known.containers
+        seen = await look(runner._context, runner.desired, container(), known)
+    assert seen.happened is Happened.STARTED
 
 
 @pytest.mark.parametrize("finds_out", [True, False])

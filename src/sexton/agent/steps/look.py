@@ -34,13 +34,15 @@ async def look(
 ) -> Event:
     """What the engine knows of the container now."""
     ref = known.runtime_id or enginebody.engine_name(desired.task, known.name)
+    unseen = False  # asked once only: a process may end at any moment, and that the engine sees soon
     try:
         info = await context.runtime.inspect(ref)
         if info.state is State.RUNNING and lost(context, desired, info.id):
             info = await _found_out(context, desired, info)
+            unseen = info.state is State.RUNNING and lost(context, desired, info.id)
     except NotFound:
         return _missing(context, known)
-    if info.state is State.RUNNING and lost(context, desired, info.id):
+    if unseen:
         return Event(
             container=known.name,
             happened=Happened.EXITED,

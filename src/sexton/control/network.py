@@ -11,13 +11,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from sexton.control.networkrecords import InterfaceRecord, SubnetRecord, UseRecord
 from sexton.control.records import Entry, Records, TaskRecord
 from sexton.core import addresses
 from sexton.store.contract import Compare, Delete, Put, Write
 
-Listener = Callable[[], None]
+InVpc = TypeVar("InVpc", InterfaceRecord, SubnetRecord)
+Listener = Callable[[str], None]
 
 
 class Network:
@@ -30,15 +32,15 @@ class Network:
         self._taken: dict[str, set[str]] = {}  # addresses, by subnet
         self._macs: set[str] = set()
         self._groups: Counter[str] = Counter()  # interfaces, by group
+        self._vpcs: dict[str, dict[str, None]] = {}  # keys of tasks' interfaces, by VPC
         self._promised: dict[str, set[str]] = {}
         self._listeners: list[Listener] = []
         records.interfaces.listen(self._changed)
-        for table in (records.subnets, records.groups, records.vpcs):
-            table.listen(self._tell)
+        records.subnets.listen(self._of_vpc)
         records.carry(self._with_ends_of_tasks, {})
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener()`` whenever something about networks has changed."""
+        """Call ``listener(vpc)`` whenever something has changed about who is where in a VPC."""
         self._listeners.append(listener)
 
     def interface(self, interface_id: str) -> Entry[InterfaceRecord] | None:
@@ -48,6 +50,11 @@ class Network:
     def of_task(self, task_arn: str) -> list[InterfaceRecord]:
         """The interfaces of a task."""
         entries = (self._records.interfaces.get(key) for key in self._tasks.get(task_arn, ()))
+        return [entry.value for entry in entries if entry]
+
+    def in_vpc(self, vpc: str) -> list[InterfaceRecord]:
+        """The interfaces of all tasks in a VPC, in the order in which they were made."""
+        entries = (self._records.interfaces.get(key) for key in self._vpcs.get(vpc, ()))
         return [entry.value for entry in entries if entry]
 
     def in_subnet(self, subnet: str) -> int:
@@ -64,6 +71,12 @@ class Network:
         taken = self._taken.get(subnet.id, set())
         promised = self._promised.get(subnet.id)
         return addresses.free(block, taken | promised if promised else taken, draw) if block else None
+
+    def left(self, subnet: SubnetRecord) -> int:
+        """How many addresses of a subnet can still be given."""
+        block = addresses.block4(subnet.cidr)
+        promised = len(self._promised.get(subnet.id, ()))
+        return addresses.capacity(block) - self.in_subnet(subnet.id) - promised if block else 0
 
     def is_taken(self, subnet: str, address: str) -> bool:
         return address in self._taken.get(subnet, ()) or address in self._promised.get(subnet, ())
@@ -95,7 +108,7 @@ class Network:
             self._remove(key, before.value)
         if after is not None:
             self._add(key, after.value)
-        self._tell()
+        self._of_vpc(key, before, after)
 
     def _add(self, key: str, one: InterfaceRecord) -> None:
         self._keys[one.id] = key
@@ -104,6 +117,7 @@ class Network:
         self._groups.update(one.groups)
         if one.task:
             self._tasks.setdefault(one.task, {})[key] = None
+            self._vpcs.setdefault(one.vpc, {})[key] = None
 
     def _remove(self, key: str, one: InterfaceRecord) -> None:
         if self._keys.get(one.id) == key:
@@ -117,14 +131,17 @@ class Network:
             self._groups[group] -= 1
             if not self._groups[group]:
                 del self._groups[group]
-        members = self._tasks.get(one.task, {})
-        members.pop(key, None)
-        if not members:
-            self._tasks.pop(one.task, None)
+        for index, name in ((self._tasks, one.task), (self._vpcs, one.vpc)):
+            members = index.get(name, {})
+            members.pop(key, None)
+            if not members:
+                index.pop(name, None)
 
-    def _tell(self, *_: object) -> None:
-        for listener in self._listeners:
-            listener()
+    def _of_vpc(self, _key: str, before: Entry[InVpc] | None, after: Entry[InVpc] | None) -> None:
+        known = after or before
+        if known is not None:
+            for listener in self._listeners:
+                listener(known.value.vpc)
 
     def _with_ends_of_tasks(self, writes: Collection[Write]) -> list[Write]:
         """A task's interfaces go in the transaction that ends the task, so exactly once."""

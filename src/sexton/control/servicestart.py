@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sexton.control import providers, serviceview, taskroles, tasksetview
+from sexton.control import providers, serviceview, tasknetwork, taskroles, tasksetview
 from sexton.control.context import Call, Context
 from sexton.control.ops import tasks
 from sexton.control.providers import Portion
@@ -36,7 +36,14 @@ from sexton.wire.errors import EcsError
 MOST_STARTED = 25
 ZONE_ATTRIBUTE = "ecs.availability-zone"
 # Of several refusals, the one that came closest to a yes is told.
-_CLOSENESS = {"ATTRIBUTE": 1, "AGENT": 2, "RESOURCE:PORTS": 3, "RESOURCE:CPU": 3, "RESOURCE:MEMORY": 3}
+_CLOSENESS = {
+    "ATTRIBUTE": 1,
+    "AGENT": 2,
+    "RESOURCE:PORTS": 3,
+    "RESOURCE:ENI": 4,
+    "RESOURCE:CPU": 3,
+    "RESOURCE:MEMORY": 3,
+}
 
 
 class _Found(NamedTuple):
@@ -45,6 +52,7 @@ class _Found(NamedTuple):
     made: list[TaskRecord]
     refusals: tuple[Refusal, ...]
     problem: str = ""  # when no host could have helped
+    network: tasknetwork.Chosen | None = None
 
 
 async def begin(
@@ -57,14 +65,17 @@ async def begin(
         return False
     count = min(start.count, MOST_STARTED)
     found = _find(context, record, deployment, start, count, now)
-    after = _remembered(context, record, deployment, start, found, len(found.made) < count, pace, now)
     records, where = context.records, (record.region, record.cluster, record.name)
     compares = [records.unchanged(records.services, entry, *where), *fence]
     if any(one.task.capacity_provider_name for one in found.made):
         # A provider is taken from a cluster only when no task is on its way through it.
         home = records.clusters.get(record.region, record.cluster)
         compares.append(records.unchanged(records.clusters, home, record.region, record.cluster))
-    return await tasks.accept(context, found.made, compares, [records.put(records.services, after, *where)])
+    with tasknetwork.plugged(context, found.made, found.network, now) as plugged:
+        found = found._replace(made=plugged.tasks, refusals=plugged.refusals or found.refusals)
+        after = _remembered(context, record, deployment, start, found, len(found.made) < count, pace, now)
+        writes = [records.put(records.services, after, *where), *plugged.writes]
+        return await tasks.accept(context, found.made, [*compares, *plugged.compares], writes)
 
 
 def _find(
@@ -75,6 +86,10 @@ def _find(
     entry = name and context.records.definitions.get(record.region, name.family, revision_key(name.revision))
     if not entry or revision is None:
         return _Found([], ())
+    try:
+        network = _network(context, record, revision, entry.value.definition)
+    except EcsError as error:
+        return _Found([], (), error.message)  # a subnet or a group is gone since the service was made
     try:
         wanted = serviceview.wanted(record, entry.value.definition)
         chosen, refusals = _choose(context, record, revision, wanted, start, count)
@@ -90,7 +105,14 @@ def _find(
         providers.through(_task(context, record, deployment, revision, entry.value, wanted, host, now), provider)
         for host, provider in chosen
     ]
-    return _Found(made, refusals)
+    return _Found(made, refusals, network=network)
+
+
+def _network(
+    context: Context, record: ServiceRecord, revision: ecs.ServiceRevision, of: ecs.TaskDefinition
+) -> tasknetwork.Chosen | None:
+    configuration, fargate = revision.network_configuration, bool(revision.platform_family)
+    return tasknetwork.choose(context, record.region, configuration, of, fargate=fargate)
 
 
 def _choose(
@@ -190,7 +212,7 @@ def _remembered(
         closest, problem = _closest(found.refusals)
         text = words.unplaced(record.name, closest, problem, zone=start.zone, task_set=task_set)
         if found.problem:
-            text = words.no_role(record.name, found.problem, task_set=task_set)
+            text = words.not_launched(record.name, found.problem, task_set=task_set)
         if start.zone:
             memory = rebalance.refused(memory, now)
         else:

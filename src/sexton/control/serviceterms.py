@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sexton.control import providers, serviceview, taskroles
+from sexton.control import providers, serviceview, tasknetwork, taskroles
 from sexton.control.context import Call, Context, client_error, invalid
 from sexton.control.ops import taskdefs
 from sexton.control.records import DefinitionRecord, ServiceRecord
@@ -183,12 +183,16 @@ def definition(context: Context, call: Call, given: str | None) -> DefinitionRec
     return found
 
 
-def check_network(configuration: ecs.NetworkConfiguration | None, of: ecs.TaskDefinition) -> None:
-    awsvpc = of.network_mode == "awsvpc"
-    if awsvpc and configuration is None:
-        raise invalid("Network Configuration must be provided when networkMode 'awsvpc' is specified.")
-    if configuration is not None and not awsvpc:
-        raise invalid("Network Configuration is not valid for the given networkMode of this task definition.")
+def check_network(
+    context: Context,
+    call: Call,
+    configuration: ecs.NetworkConfiguration | None,
+    of: ecs.TaskDefinition,
+    platform_family: str | None,
+) -> ecs.NetworkConfiguration | None:
+    """The configuration as the service keeps it, or the API's error."""
+    tasknetwork.choose(context, call.region, configuration, of, fargate=bool(platform_family))
+    return tasknetwork.completed(configuration)
 
 
 def check_placement(record: ServiceRecord, of: ecs.TaskDefinition) -> None:

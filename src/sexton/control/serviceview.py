@@ -13,7 +13,7 @@ import msgspec
 from sexton.control import tasksetview
 from sexton.control.context import Context
 from sexton.control.records import Entry, ServiceRecord, TaskRecord, revision_key
-from sexton.core import fargate, names, strategy
+from sexton.core import capabilities, fargate, names, strategy
 from sexton.core.constraint import of_request as rules_of
 from sexton.core.deployment import Counts, Deployment, counts
 from sexton.core.pace import Pace
@@ -67,7 +67,7 @@ def wanted(record: ServiceRecord, definition: ecs.TaskDefinition) -> Wanted:
     chosen = strategy.of_request(service.placement_strategy)
     return Wanted(
         demand=demand_of(definition, NO_OVERRIDES),
-        required=frozenset(one.name or "" for one in definition.requires_attributes or ()),
+        required=capabilities.of_host(definition),
         group=group_of(record.name),
         rules=rules_of(service.placement_constraints, definition.placement_constraints),
         strategies=() if daemon else chosen or strategy.SERVICE_DEFAULT,

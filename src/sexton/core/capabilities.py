@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sexton.core.resources import number
-from sexton.wire import ecs
+from sexton.wire import ecs, network
 
 _C = "com.amazonaws.ecs.capability."
 _E = "ecs.capability."
@@ -29,7 +29,6 @@ def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
     Attributes cannot say it: another agent may well advertise the ability, and would then run the task without.
     """
     asked: dict[str, object] = {
-        "networkMode awsvpc": definition.network_mode == "awsvpc",
         "proxyConfiguration": definition.proxy_configuration,
         "inferenceAccelerators": definition.inference_accelerators,
     }
@@ -43,6 +42,15 @@ def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
         ):
             asked[name] = asked.get(name) or value
     return tuple(sorted(name for name, value in asked.items() if value))
+
+
+def of_host(definition: ecs.TaskDefinition) -> frozenset[str]:
+    """What a host must offer for a definition's tasks here: what the definition shows that it requires, and that its
+    agent makes interfaces itself, since nothing here could plug one into it."""
+    needs = {one.name or "" for one in definition.requires_attributes or ()}
+    if definition.network_mode == "awsvpc":
+        needs.add(network.CAPABILITY)
+    return frozenset(needs)
 
 
 # What a security option of the engine's needs of the host.

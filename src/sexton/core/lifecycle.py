@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from sexton.core import attachment
 from sexton.wire import ecs
 
 _ORDER = {word: rank for rank, word in enumerate(("PROVISIONING", "PENDING", "ACTIVATING", "RUNNING", "STOPPED"))}
@@ -38,6 +39,7 @@ def never_started(task: ecs.Task, now: float) -> ecs.Task:
     if task.last_status == "STOPPED":
         return task
     containers = tuple(msgspec.structs.replace(one, last_status="STOPPED") for one in task.containers or ())
+    task = attachment.moved(task, attachment.DELETED)
     return _next(task, containers=containers, last_status="STOPPED", desired_status="STOPPED", stopped_at=now)
 
 
@@ -58,6 +60,7 @@ def report(
         execution_stopped_at=after.execution_stopped_at or change.execution_stopped_at,
     )
     ended = [one for one in containers if one.name in essential and one.last_status == "STOPPED"]
+    after = attachment.reported(after, change.attachments or ())
     status = change.status or ""
     if status == "STOPPED" or ended:
         after = _ending(after, change.reason or "", ended, now)
@@ -65,6 +68,7 @@ def report(
         after = msgspec.structs.replace(after, last_status=status)
         if status == "RUNNING":
             after = msgspec.structs.replace(after, started_at=now, connectivity="CONNECTED", connectivity_at=now)
+            after = attachment.moved(after, attachment.ATTACHED)
     if after.last_status == "STOPPED":
         after = _stopped(after, now)
     return task if after == task else _next(after)
@@ -109,6 +113,7 @@ def _stopped(task: ecs.Task, now: float) -> ecs.Task:
         msgspec.structs.replace(one, last_status="STOPPED") if one.last_status != "STOPPED" else one
         for one in task.containers or ()
     )
+    task = attachment.moved(task, attachment.DELETED)
     return msgspec.structs.replace(task, containers=containers, stopped_at=now)
 
 

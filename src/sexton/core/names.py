@@ -98,6 +98,10 @@ def task_set_arn(place: Place, cluster: str, service: str, task_set: str) -> str
     return place.arn(f"task-set/{cluster}/{service}/{task_set}")
 
 
+def attachment_arn(place: Place, attachment_id: str) -> str:
+    return place.arn(f"attachment/{attachment_id}")
+
+
 def definition_arn(place: Place, family: str, revision: int) -> DefinitionArn:
     return DefinitionArn(place.arn(f"task-definition/{family}:{revision}"))
 

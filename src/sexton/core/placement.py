@@ -30,6 +30,7 @@ class Why(StrEnum):
     CPU = "RESOURCE:CPU"
     MEMORY = "RESOURCE:MEMORY"
     PORTS = "RESOURCE:PORTS"
+    INTERFACE = "RESOURCE:ENI"  # no subnet has an address left for it
 
 
 class Host(Subject, frozen=True, kw_only=True, gc=False):

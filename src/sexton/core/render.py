@@ -23,7 +23,12 @@ DOCKER_API = "1.25"
 SERVICE_GROUP = "service:"
 
 
-def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs_task.Task:
+def payload(
+    task: ecs.Task,
+    definition: ecs.TaskDefinition,
+    account: str,
+    interfaces: tuple[acs_task.ElasticNetworkInterface, ...] | None = None,
+) -> acs_task.Task:
     """The payload of one task, with the desired status its record has."""
     overrides = task.overrides or ecs.TaskOverride()
     own = {one.name: one for one in overrides.container_overrides or ()}
@@ -55,6 +60,7 @@ def payload(task: ecs.Task, definition: ecs.TaskDefinition, account: str) -> acs
         pid_mode=definition.pid_mode,
         ipc_mode=definition.ipc_mode,
         launch_type=task.launch_type or "EC2",
+        elastic_network_interfaces=interfaces,
     )
 
 

@@ -49,8 +49,8 @@ def unplaced(service: str, closest: str = "", problem: str = "", *, zone: str = 
     return f"{text} The closest matching (container-instance {closest}) {problem}." if closest and problem else text
 
 
-def no_role(service: str, error: str, *, task_set: str = "") -> str:
-    """Said in the place of ``unplaced`` when tasks cannot have their roles."""
+def not_launched(service: str, error: str, *, task_set: str = "") -> str:
+    """Said in the place of ``unplaced`` when tasks cannot have their roles or their network."""
     return f"{_who(service, task_set)} failed to launch a task with (error {error.rstrip('.')})."  # observed
 
 
@@ -59,6 +59,7 @@ PROBLEMS: Mapping[str, str] = {
     "RESOURCE:CPU": "has insufficient CPU units available",
     "RESOURCE:MEMORY": "has insufficient memory available",
     "RESOURCE:PORTS": "is already using a port required by your task",
+    "RESOURCE:ENI": "has no address for the network interface required by your task",
     "ATTRIBUTE": "is missing an attribute required by your task",
     "AGENT": 'encountered error "AGENT"',
 }

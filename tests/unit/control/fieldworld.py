@@ -18,6 +18,7 @@ import msgspec
 
 from sexton.control.context import Call
 from sexton.control.dispatch import OPERATIONS, check
+from sexton.control.ec2 import defaults
 from sexton.store.opening import open_store
 from sexton.wire import ecs
 from sexton.wire.errors import EcsError
@@ -37,7 +38,8 @@ STRATEGY = [{"capacityProvider": "edge", "weight": 1}]
 CONSTRAINTS = [{"type": "memberOf", "expression": "attribute:rack == 8"}]
 SPREAD = [{"type": "spread", "field": "attribute:rack"}]
 GROUP = {"autoScalingGroupArn": "group", "managedScaling": {"status": "ENABLED", "targetCapacity": 50}}
-NETWORK = {"awsvpcConfiguration": {"subnets": ["subnet-1"]}}
+NETWORK = {"awsvpcConfiguration": {"subnets": ["$subnet"]}}
+OFFERS = ("ecs.capability.task-eni", "sexton.capability.network", "ecs.capability.task-cpu-mem-limit")
 SETTINGS = [{"name": "containerInsights", "value": "enabled"}]
 CONFIGURATION = {"executeCommandConfiguration": {"logging": "DEFAULT"}}
 CONNECT = {"namespace": "space"}
@@ -280,7 +282,12 @@ REQUESTS: dict[str, list[Json]] = {
             "pullStartedAt": 1,
             "pullStoppedAt": 2,
             "executionStoppedAt": 3,
-        }
+        },
+        {
+            "cluster": "blue",
+            "task": "$networked",
+            "attachments": [{"attachmentArn": "$attachment", "status": "ATTACHED"}],
+        },
     ],
     "TagResource": [{"resourceArn": "$task", "tags": TAGS}],
     "UntagResource": [{"resourceArn": "$task", "tagKeys": ["kept"]}],
@@ -318,7 +325,7 @@ REQUESTS: dict[str, list[Json]] = {
         {
             "cluster": "blue",
             "service": "small",
-            "networkConfiguration": {"awsvpcConfiguration": {"subnets": ["subnet-2"]}},
+            "networkConfiguration": {"awsvpcConfiguration": {"subnets": ["$subnet"], "securityGroups": ["$group"]}},
         },
     ],
     "UpdateServicePrimaryTaskSet": [OF_OUT | {"primaryTaskSet": "$set"}],
@@ -408,7 +415,12 @@ async def prepare(directory: Path) -> Prepared:
         await world.do("DeregisterTaskDefinition", taskDefinition="old:1")
         sized = {"networkMode": "awsvpc", "cpu": "256", "memory": "512"}
         await world.define("small", container={"memory": 512, "cpu": 0}, **sized)
-        instance, other = [await world.join(cluster="blue", cpu=4000, memory=4000, tags=KEPT) for _ in range(2)]
+        instance, other = [
+            await world.join(cluster="blue", cpu=4000, memory=4000, tags=KEPT, offers=OFFERS) for _ in range(2)
+        ]
+        await defaults.ensure(world.context, REGION)
+        subnet, group = [next(table.all()).value.id for table in (world.records.subnets, world.records.groups)]
+        network = {"awsvpcConfiguration": {"subnets": [subnet]}}
         for arn, rack in ((instance, "7"), (other, "8")):
             named = [("rack", rack), ("sexton.capacity-provider", "edge")]
             attributes = [{"name": name, "value": value, "targetId": arn} for name, value in named]
@@ -431,7 +443,7 @@ async def prepare(directory: Path) -> Prepared:
             taskDefinition="small",
             desiredCount=0,
             launchType="FARGATE",
-            networkConfiguration=NETWORK,
+            networkConfiguration=network,
         )
         await world.do(
             "CreateService",
@@ -445,6 +457,13 @@ async def prepare(directory: Path) -> Prepared:
         task = await world.do(
             "StartTask", cluster="blue", taskDefinition="web:1", containerInstances=[instance], tags=KEPT
         )
+        networked = await world.do(
+            "StartTask",
+            cluster="blue",
+            taskDefinition="small",
+            containerInstances=[instance],
+            networkConfiguration=network,
+        )
         of_service = (await world.do("ListTasks", cluster="blue", serviceName="web"))["taskArns"][0]
         await world.do("UpdateService", **OF_WEB, forceNewDeployment=True)
         deployments = await world.do("ListServiceDeployments", **OF_WEB)
@@ -454,6 +473,10 @@ async def prepare(directory: Path) -> Prepared:
             "$other": other,
             "$task": task["tasks"][0]["taskArn"],
             "$service_task": of_service,
+            "$subnet": subnet,
+            "$group": group,
+            "$networked": networked["tasks"][0]["taskArn"],
+            "$attachment": f"{HERE}attachment/{networked['tasks'][0]['attachments'][0]['id']}",
             "$set": task_set["id"],
             "$deployment": deployment["serviceDeploymentArn"],
             "$revision": deployment["targetServiceRevisionArn"],

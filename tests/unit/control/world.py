@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,12 @@ class World:
         )
         return answer["taskDefinition"]["taskDefinitionArn"]
 
-    async def join(self, *, connected: bool = True, cpu: int = 1000, memory: int = 1000, **fields: Any) -> str:
-        """Register a container instance with capacity, as connected; its ARN."""
-        attributes = [{"name": "com.amazonaws.ecs.capability.docker-remote-api.1.18"}]
+    async def join(
+        self, *, connected: bool = True, cpu: int = 1000, memory: int = 1000, offers: Sequence[str] = (), **fields: Any
+    ) -> str:
+        """Register a container instance with capacity, as connected; its ARN. It ``offers`` more attributes."""
+        names = ("com.amazonaws.ecs.capability.docker-remote-api.1.18", *offers)
+        attributes = [dict(zip(("name", "value"), one.split("=", 1), strict=False)) for one in names]
         answer = await self.do(
             "RegisterContainerInstance",
             attributes=attributes,

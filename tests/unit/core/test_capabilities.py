@@ -124,7 +124,7 @@ def test_an_execution_role_asks_for_its_uses():
         ({"containerDefinitions": [{"name": "a", "environment": [{"name": "n", "value": "v"}]}]}, ()),
         ({"containerDefinitions": [{"name": "a"}, {"name": "b", "secrets": [{"name": "n"}]}]}, ()),
         ({"containerDefinitions": [{"name": "a", "credentialSpecs": ["x"]}]}, ("credentialSpecs",)),
-        ({"networkMode": "awsvpc", "taskRoleArn": "arn"}, ("networkMode awsvpc",)),
+        ({"networkMode": "awsvpc", "taskRoleArn": "arn"}, ()),
         ({"volumes": [{"name": "v", "configuredAtLaunch": True}]}, ("configuredAtLaunch",)),
     ],
 )

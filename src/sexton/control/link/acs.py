@@ -18,10 +18,11 @@ import msgspec
 from aiohttp import web
 
 from sexton.cloud.sigv4_verify import Verifier
-from sexton.control import presence
+from sexton.control import presence, tasknetwork
 from sexton.control.context import Call, Context
 from sexton.control.link.delivery import RESEND_AFTER, Delivery
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
+from sexton.control.link.networknews import NetworkNews, Told
 from sexton.control.link.socket import AgentSocket, Gone
 from sexton.control.link.taskkeys import TaskKeys
 from sexton.control.records import Entry, InstanceRecord, KeyRecord, TaskRecord
@@ -53,6 +54,7 @@ class Session:
         self.frames = socket.frames
         self.close = socket.close
         self.keys: TaskKeys | None = None
+        self.told = Told()
 
     async def say(self, message: msgspec.Struct) -> None:
         await self._socket.say(acs.encode(message))
@@ -66,6 +68,7 @@ class AcsLink:
         self._verifier = verifier
         self._sessions: dict[str, Session] = {}
         self._closings = Nursery("acs-closings")
+        self._networks = NetworkNews(context)
         self._askings = asyncio.Semaphore(MOST_ASKINGS)
         context.records.tasks.listen(self._on_task)
         context.records.instances.listen(self._on_instance)
@@ -145,6 +148,7 @@ class AcsLink:
             await nursery.close()
             if self._sessions.get(peer.instance_arn) is session:
                 del self._sessions[peer.instance_arn]
+                self._networks.leave(peer.instance_arn)
                 log.info(
                     "agent disconnected", extra={"instance": peer.instance_arn, "code": socket.response.close_code}
                 )
@@ -188,6 +192,7 @@ class AcsLink:
             keys.attend(live)
             wishes = [(one.arn, one.task.desired_status or "RUNNING") for one in live]
             due = session.delivery.due([one for one in wishes if not keys.holds_back(one[0])], time.monotonic())
+            later = await self._send_networks(session, urgent=bool(due))
             if due:
                 await self._send_tasks(session, due)
                 continue
@@ -196,12 +201,37 @@ class AcsLink:
                 first = False
                 if session.peer.full_sync:
                     await self._send_manifest(session, wishes)
-            waits = [one for one in (RESEND_AFTER if session.delivery.waiting() else None, keys.wait()) if one]
+            unanswered = session.delivery.waiting() or session.told.unanswered()
+            waits = [one for one in (RESEND_AFTER if unanswered else None, keys.wait(), later) if one]
             try:
                 async with asyncio.timeout(min(waits, default=None)):
                     await session.changed.wait()
             except TimeoutError:
                 pass  # something may be due again
+
+    async def _send_networks(self, session: Session, *, urgent: bool) -> float | None:
+        """Tell the agent of its networks if it does not know them as they are: before the payloads that need them
+        (``urgent``), else when its turn has come; the seconds until then, if it has to wait."""
+        if not session.peer.networks:
+            return None
+        instance, now = session.peer.instance_arn, time.monotonic()
+        mark = self._networks.mark(instance, session.changed.set)
+        if not session.told.due(mark, now):
+            return None
+        wait = session.told.wait(self._networks.pause(), now)
+        if wait and not urgent:
+            return wait
+        message_id = self._context.new_id()
+        session.told.tell(mark, message_id, now)
+        message = msgspec.structs.replace(
+            self._networks.state(instance),
+            message_id=message_id,
+            cluster_arn=self._cluster_arn(session),
+            container_instance_arn=instance,
+            revision=self._context.records.revision,
+        )
+        await session.say(message)
+        return None
 
     async def _send_tasks(self, session: Session, arns: list[str]) -> None:
         payloads = []
@@ -244,7 +274,8 @@ class AcsLink:
         if definition is None:
             # Definitions are never removed while tasks use them; an agent can still be told to stop the task.
             return acs_task.Task(arn=record.arn, task_cluster_arn=record.task.cluster_arn, desired_status="STOPPED")
-        return render.payload(record.task, definition.definition, record.account)
+        interfaces = tasknetwork.in_payload(self._context, record)
+        return render.payload(record.task, definition.definition, record.account, interfaces)
 
     async def _send_manifest(self, session: Session, wishes: list[tuple[str, str]]) -> None:
         tasks = tuple(
@@ -288,6 +319,7 @@ class AcsLink:
                 session.missed = 0
             case acs.AckRequest(message_id=str(message_id)):
                 session.delivery.acknowledge(message_id)
+                session.told.acknowledge(message_id)
             case acs.IAMRoleCredentialsAckRequest(message_id=str(message_id), credentials_id=credentials_id):
                 if session.keys is not None:
                     session.keys.acknowledge(message_id, credentials_id)

@@ -18,6 +18,7 @@ from sexton.control.link.socket import AgentSocket, NoUpgrade
 from sexton.control.ops import instances
 from sexton.core import names
 from sexton.store.contract import StoreError
+from sexton.wire import network
 from sexton.wire.errors import EcsError
 from sexton.wire.refusal import Refusal, encode_refusal
 
@@ -30,6 +31,7 @@ class Peer(NamedTuple):
     instance_arn: str
     instance_id: str
     full_sync: bool
+    networks: bool = False  # its agent makes its tasks' interfaces itself
 
 
 class Refused(Exception):  # noqa: N818 - becomes the answer to the upgrade
@@ -99,6 +101,7 @@ def _known(
         instance_arn=instance.value.arn,
         instance_id=names.last_part(instance.value.arn),
         full_sync="ecs.capability.full-sync" in attributes,
+        networks=network.CAPABILITY in attributes,
     )
 
 

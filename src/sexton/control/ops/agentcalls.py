@@ -56,7 +56,7 @@ async def submit_container(
 async def submit_attachments(
     context: Context, call: Call, request: ecs.SubmitAttachmentStateChangesRequest
 ) -> ecs.SubmitAttachmentStateChangesResponse:
-    """Nothing here attaches anything yet, so there is nothing to record; agents still expect their answer."""
+    """Nothing here attaches anything to an instance or a volume to a task; agents still expect their answer."""
     active_cluster(context, call, request.cluster)
     return ecs.SubmitAttachmentStateChangesResponse(acknowledgment=context.new_id())
 
@@ -114,13 +114,12 @@ def _essential(context: Context, call: Call, record: TaskRecord) -> frozenset[st
     return frozenset(one.name or "" for one in containers or () if one.essential is not False)
 
 
-_NOTHING_ATTACHED = "nothing here attaches anything yet"
 FIELDS: dict[str, Fields] = {
     "DiscoverPollEndpoint": Fields(accepted={"zoneId": "the endpoint is the same in every zone"}),
-    "SubmitAttachmentStateChanges": Fields(accepted={"attachments": _NOTHING_ATTACHED}),
-    "SubmitTaskStateChange": Fields(
-        accepted={"attachments": _NOTHING_ATTACHED, "managedAgents": "no managed agent is ever asked for"}
+    "SubmitAttachmentStateChanges": Fields(
+        accepted={"attachments": "only tasks have interfaces here, and those are reported with the task"}
     ),
+    "SubmitTaskStateChange": Fields(accepted={"managedAgents": "no managed agent is ever asked for"}),
 }
 
 

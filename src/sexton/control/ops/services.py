@@ -103,6 +103,7 @@ def _made(
     of = None
     strategy: tuple[ecs.CapacityProviderStrategyItem, ...] = ()
     platform = NO_PLATFORM
+    network = None
     if external:
         serviceterms.refuse_of_task_sets(request)
     else:
@@ -111,7 +112,7 @@ def _made(
             context, home, of, request.launch_type, request.capacity_provider_strategy
         )
         platform = providers.platform(of, request.launch_type, strategy, request.platform_version)
-        serviceterms.check_network(request.network_configuration, of)
+        network = serviceterms.check_network(context, call, request.network_configuration, of, platform.family)
     if strategy and daemon:
         raise invalid("The daemon scheduling strategy does not support capacity provider strategies.")
     configuration = serviceterms.deployment_configuration(request.deployment_configuration, None, daemon=daemon)
@@ -133,7 +134,7 @@ def _made(
         created_at=call.now,
         placement_constraints=request.placement_constraints or (),
         placement_strategy=request.placement_strategy or (),
-        network_configuration=request.network_configuration,
+        network_configuration=network,
         health_check_grace_period_seconds=serviceterms.grace(request.health_check_grace_period_seconds),
         scheduling_strategy=str(SchedulingStrategy.DAEMON if daemon else SchedulingStrategy.REPLICA),
         deployment_controller=ecs.DeploymentController(type=str(controller)),
@@ -243,7 +244,12 @@ async def update(context: Context, call: Call, request: ecs.UpdateServiceRequest
         )
         if not serviceterms.external(record.service) and (moved or deployments.needs_deployment(current, resolved)):
             of = of or serviceterms.definition(context, call, after.service.task_definition).definition
-            serviceterms.check_network(after.service.network_configuration, of)
+            network = serviceterms.check_network(
+                context, call, after.service.network_configuration, of, after.service.platform_family
+            )
+            after = msgspec.structs.replace(
+                after, service=serviceterms.changed(after.service, network_configuration=network)
+            )
             ongoing = serviceview.rollout_of(context, record)
             if record.rollout:
                 compares.append(records.unchanged(records.service_deployments, ongoing, *where, record.rollout))

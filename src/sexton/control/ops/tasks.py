@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from sexton.control import providers, taskroles, tokens
+from sexton.control import providers, tasknetwork, taskroles, tokens
 from sexton.control.context import (
     CONFLICT_TRIES,
     Call,
@@ -34,7 +34,7 @@ from sexton.control.scheduler import choose
 from sexton.core import capabilities, constraint, fargate, lifecycle, names, render, strategy, tagging
 from sexton.core.constraint import RuleError
 from sexton.core.definition import LEAST_MEMORY
-from sexton.core.fargate import NO_PLATFORM
+from sexton.core.fargate import NO_PLATFORM, Platform
 from sexton.core.lifecycle import StopCode
 from sexton.core.placement import Refusal, Wanted
 from sexton.core.resources import demand_of, number
@@ -55,6 +55,7 @@ class Order(NamedTuple):
     overrides: ecs.TaskOverride
     wanted: Wanted
     request: ecs.RunTaskRequest | ecs.StartTaskRequest
+    network: tasknetwork.Chosen | None = None
 
 
 async def run(context: Context, call: Call, request: ecs.RunTaskRequest) -> ecs.RunTaskResponse:
@@ -92,18 +93,20 @@ async def _run_once(
     )
     pick = partial(_pick, context, call.region, order)
     chosen, refusals = providers.place(context, call.region, cluster, portions, pick)
-    failures = tuple(map(_failure, refusals))
-    made = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
+    placed = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
     # A provider is taken from a cluster only when no task is on its way through it.
     through = any(one.provider for one in portions)
     compares = [context.records.unchanged(context.records.clusters, home, call.region, cluster)] if through else []
-    writes: list[Write] = []
-    if token:
-        compares.append(context.records.unchanged(table, first, call.region, cluster, token))
-        remembered = tokens.remember(call, cluster, request, [one.id for one in made], failures)
-        writes.append(context.records.put(table, remembered, call.region, cluster, token))
-    if not made or await accept(context, made, compares, writes):
-        return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
+    with tasknetwork.plugged(context, placed, order.network, call.now) as plugged:
+        made, writes = plugged.tasks, plugged.writes
+        failures = tuple(map(_failure, plugged.refusals or refusals))
+        compares += plugged.compares
+        if token:
+            compares.append(context.records.unchanged(table, first, call.region, cluster, token))
+            remembered = tokens.remember(call, cluster, request, [one.id for one in made], failures)
+            writes.append(context.records.put(table, remembered, call.region, cluster, token))
+        if not made or await accept(context, made, compares, writes):
+            return ecs.RunTaskResponse(tasks=tuple(one.task for one in made), failures=failures)
     return None
 
 
@@ -141,9 +144,12 @@ async def _start_on(
             return (), (ecs.Failure(arn=arn, reason="MISSING"),)
         async with context.placing(call.region, order.cluster):
             chosen, refusals = choose([context.scheduler.host(entry)], order.wanted, 1)
-            made = [record_of(context, call, order, instance) for instance in chosen]
-            if not made or await accept(context, made, [], []):
-                return tuple(one.task for one in made), tuple(map(_failure, refusals))
+            placed = [record_of(context, call, order, instance) for instance in chosen]
+            with tasknetwork.plugged(context, placed, order.network, call.now) as plugged:
+                made = plugged.tasks
+                if not made or await accept(context, made, plugged.compares, plugged.writes):
+                    failures = map(_failure, plugged.refusals or refusals)
+                    return tuple(one.task for one in made), tuple(failures)
     raise busy(f"container instance {text}")
 
 
@@ -158,12 +164,14 @@ def _understand(
     if request.propagate_tags == "SERVICE":
         raise invalid("propagateTags SERVICE is for the tasks of services; use TASK_DEFINITION or NONE.")
     definition = taskdefs.active(context, call, request.task_definition)
-    _check_platform(request, definition.definition)
-    awsvpc = definition.definition.network_mode == "awsvpc"
-    if awsvpc and request.network_configuration is None:
-        raise invalid("Network Configuration must be provided when networkMode 'awsvpc' is specified.")
-    if request.network_configuration is not None and not awsvpc:
-        raise invalid("Network Configuration is not valid for the given networkMode of this task definition.")
+    platform = _platform(request, definition.definition)
+    network = tasknetwork.choose(
+        context,
+        call.region,
+        request.network_configuration,
+        definition.definition,
+        fargate=platform != NO_PLATFORM,
+    )
     overrides = _overrides(request.overrides, definition.definition)
     missing = set(capabilities.undeliverable(definition.definition))
     if missing:
@@ -171,7 +179,7 @@ def _understand(
             f"This control plane cannot give a task what this one asks for yet: {', '.join(sorted(missing))}."
         )
     demand = demand_of(definition.definition, overrides)
-    needs = {one.name or "" for one in definition.definition.requires_attributes or ()}
+    needs = set(capabilities.of_host(definition.definition))
     if any(one.environment_files for one in overrides.container_overrides or ()):
         needs.add(capabilities.ENVIRONMENT_FILES)
     if overrides.task_role_arn:
@@ -184,7 +192,7 @@ def _understand(
         except RuleError as error:
             raise invalid(str(error)) from None
         wanted = msgspec.structs.replace(wanted, rules=rules, strategies=strategies)
-    return Order(cluster, definition, overrides, wanted, request)
+    return Order(cluster, definition, overrides, wanted, request, network)
 
 
 async def _check_roles(context: Context, call: Call, request: ecs.RunTaskRequest | ecs.StartTaskRequest) -> None:
@@ -198,15 +206,16 @@ def _group(request: ecs.RunTaskRequest | ecs.StartTaskRequest, definition: Defin
     return request.group or f"family:{definition.definition.family}"
 
 
-def _check_platform(request: ecs.RunTaskRequest | ecs.StartTaskRequest, of: ecs.TaskDefinition) -> None:
-    """The API's error for what the launch type of the tasks does not allow."""
+def _platform(request: ecs.RunTaskRequest | ecs.StartTaskRequest, of: ecs.TaskDefinition) -> Platform:
+    """What the tasks are shown to run on, or the API's error for what their launch type does not allow."""
     if isinstance(request, ecs.StartTaskRequest):
-        return
+        return NO_PLATFORM
     platform = providers.platform(of, request.launch_type, request.capacity_provider_strategy, request.platform_version)
     if platform != NO_PLATFORM and request.placement_constraints:
         raise invalid("Placement constraints are not supported with FARGATE launch type.")
     if platform != NO_PLATFORM and request.placement_strategy:
         raise invalid("Placement strategies are not supported with FARGATE launch type.")
+    return platform
 
 
 def _overrides(given: ecs.TaskOverride | None, definition: ecs.TaskDefinition) -> ecs.TaskOverride:
@@ -266,7 +275,7 @@ def _slots(context: Context, hosts: Iterable[tuple[str, str, str]]) -> list[tupl
 
 
 def record_of(context: Context, call: Call, order: Order, instance: str) -> TaskRecord:
-    cluster, definition, overrides, wanted, request = order
+    cluster, definition, overrides, wanted, request, _ = order
     demand = wanted.demand
     place = context.place(call)
     task_id = context.new_id()

@@ -101,11 +101,11 @@ def _made(
     launch_type = request.launch_type or (None if request.capacity_provider_strategy else service.launch_type)
     strategy = serviceterms.capacity_strategy(context, home, of, launch_type, request.capacity_provider_strategy)
     platform = providers.platform(of, launch_type, strategy, request.platform_version)
-    serviceterms.check_network(request.network_configuration, of)
+    network = serviceterms.check_network(context, call, request.network_configuration, of, platform.family)
     resolved = msgspec.structs.replace(
         service,
         task_definition=of.task_definition_arn,
-        network_configuration=request.network_configuration,
+        network_configuration=network,
         capacity_provider_strategy=strategy or None,
         launch_type=None if strategy else launch_type or str(ecs.LaunchType.EC2),
         platform_version=platform.version,
@@ -136,7 +136,7 @@ def _made(
         capacity_provider_strategy=resolved.capacity_provider_strategy,
         platform_version=platform.version,
         platform_family=platform.family,
-        network_configuration=request.network_configuration,
+        network_configuration=network,
         load_balancers=(),
         service_registries=(),
         scale=scale,

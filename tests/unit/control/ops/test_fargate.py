@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from sexton.control import providers
+from sexton.control.ec2 import defaults
 from sexton.wire import ecs
-from sexton.wire.errors import InvalidParameterException, PlatformUnknownException, UnsupportedFeatureException
+from sexton.wire.errors import InvalidParameterException, PlatformUnknownException
+from unit.control.ec2.forms import ec2
 from unit.control.ops.capacity_of import put, share
 from unit.control.serviceworld import Services
+from unit.control.world import ACCOUNT, REGION
 
-NETWORK = {"networkConfiguration": {"awsvpcConfiguration": {"subnets": ["subnet-1"]}}}
+SUBNET = f"subnet-{hashlib.sha256(f'{ACCOUNT}/{REGION}/subnet'.encode()).hexdigest()[:17]}"  # the default one
+NETWORK = {"networkConfiguration": {"awsvpcConfiguration": {"subnets": [SUBNET], "assignPublicIp": "ENABLED"}}}
+OFFERS = ("ecs.capability.task-eni", "sexton.capability.network", "ecs.capability.task-cpu-mem-limit")
 SIZED = {"networkMode": "awsvpc", "requiresCompatibilities": ["FARGATE"], "cpu": "256", "memory": "512"}
 
 
@@ -18,6 +25,7 @@ SIZED = {"networkMode": "awsvpc", "requiresCompatibilities": ["FARGATE"], "cpu":
 async def services(world):
     await world.define("small", container={"cpu": 0, "memory": 512}, **SIZED)
     await world.define("web")
+    await defaults.ensure(world.context, REGION)
     await world.join()
     return Services(world)
 
@@ -76,9 +84,33 @@ async def test_nobody_chooses_where_fargate_runs(services, world):
             await world.run("small", launchType="FARGATE", **NETWORK, **{field: value})
 
 
-async def test_a_task_waits_for_its_network_mode(services, world):
-    with pytest.raises(UnsupportedFeatureException, match="networkMode awsvpc"):
-        await world.run("small", launchType="FARGATE", **NETWORK)
+async def test_a_task_runs_on_a_host_that_makes_interfaces(services, world):
+    able = await world.join(offers=OFFERS)
+    task = (await world.run("small", launchType="FARGATE", **NETWORK))["tasks"][0]
+
+    assert (task["containerInstanceArn"], task["launchType"], task["platformVersion"]) == (able, "FARGATE", "1.4.0")
+    assert task["attachments"][0]["type"] == "ElasticNetworkInterface"
+
+
+async def test_a_service_starts_its_tasks_with_interfaces(services, world):
+    await world.join(offers=OFFERS)
+    await create(world, launchType="FARGATE", networkConfiguration=NETWORK["networkConfiguration"])
+    await services.decide()
+
+    (arn,) = (await world.do("ListTasks", serviceName="s"))["taskArns"]
+    details = {pair["name"]: pair["value"] for pair in (await world.task(arn))["attachments"][0]["details"]}
+    assert details["subnetId"] == SUBNET
+    assert world.context.network.of_task(arn)[0].ipv4 == details["privateIPv4Address"]
+
+
+async def test_a_service_whose_subnet_is_gone_says_so(services, world):
+    await world.join(offers=OFFERS)
+    await create(world, launchType="FARGATE", networkConfiguration=NETWORK["networkConfiguration"])
+    await ec2(world, "DeleteSubnet", SubnetId=SUBNET)
+    await services.decide()
+
+    events = (await services.service("s"))["events"]
+    assert f"Error retrieving subnet information for [{SUBNET}]" in events[0]["message"]
 
 
 def test_a_task_is_shown_as_fargate_shows_it():

@@ -1,0 +1,233 @@
+"""What a host must know of the networks of its tasks, and when it is told anew.
+
+Everything that hosts share of a VPC (who is where, in which groups) is put together once per change and kept until the
+next; what one host is told is that, its own interfaces told apart, with the groups of its own. A connection is told
+when that is not what it was told last, so a change costs messages only where it matters.
+Changes that come together are one message: a host is told at most every ``PAUSE`` seconds, and with thousands of
+interfaces so seldom that making messages never takes more than a part of the time (``BUSY``). Whoever has no awsvpc
+task costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from sexton.control.context import Context
+from sexton.control.link.delivery import RESEND_AFTER
+from sexton.control.networkrecords import GroupRecord, InterfaceRecord, RuleRecord, SubnetRecord
+from sexton.control.records import Entry, InstanceRecord
+from sexton.core import addresses, names
+from sexton.wire import network as wire
+
+# A burst of changes becomes one message; well below the second within which a change must be in force.
+PAUSE = 0.05
+# The part of the time that may go into making messages.
+BUSY = 0.25
+
+
+class _Shared(NamedTuple):
+    """What of a VPC all hosts are told alike: its interfaces, each with the container instance that has it. The
+    serial number is its alone."""
+
+    serial: int
+    subnets: tuple[wire.Subnet, ...]
+    interfaces: tuple[tuple[str, wire.Interface], ...]
+
+
+# Tells whether two states of one container instance are the same, without the states.
+Mark = tuple[int, ...]
+
+
+class NetworkNews:
+    """The networks as messages need them; one for all connections."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._shared: dict[str, _Shared] = {}
+        self._stale: set[str] = set()  # VPCs of which it is to be made anew
+        self._made = 0
+        self._wakes: dict[str, dict[str, Callable[[], None]]] = {}  # of connections, by VPC and instance
+        self._cost = 0.0  # of making one message, in seconds
+        context.network.listen(self._changed)
+        context.records.groups.listen(self._on_group)
+        context.records.instances.listen(self._on_instance)
+
+    def pause(self) -> float:
+        """How long a connection waits between two messages."""
+        return max(PAUSE, self._cost * max(map(len, self._wakes.values()), default=0) / BUSY)
+
+    def mark(self, instance: str, wake: Callable[[], None]) -> Mark:
+        """What to tell two states of a container instance apart by; ``wake`` is called when it may be another."""
+        own = self._own(instance)
+        self.leave(instance)
+        vpcs = sorted({one.vpc for one in own})
+        for vpc in vpcs:
+            self._wakes.setdefault(vpc, {})[instance] = wake
+        return (*(self._of(vpc).serial for vpc in vpcs), *(-one.revision for one in self._groups(own)))
+
+    def state(self, instance: str) -> wire.SextonNetworkMessage:
+        """What a container instance should know, without the envelope."""
+        began = time.perf_counter()
+        own = self._own(instance)
+        subnets: list[wire.Subnet] = []
+        interfaces: list[wire.Interface] = []
+        for vpc in sorted({one.vpc for one in own}):
+            shared = self._of(vpc)
+            subnets += shared.subnets
+            interfaces += [
+                msgspec.structs.replace(one, host="") if holder == instance else one
+                for holder, one in shared.interfaces
+                if holder == instance or one.host
+            ]
+        message = wire.SextonNetworkMessage(
+            subnets=tuple(subnets),
+            groups=tuple(_group(one.value) for one in self._groups(own)),
+            interfaces=tuple(interfaces),
+        )
+        self._cost += (time.perf_counter() - began - self._cost) / 16
+        return message
+
+    def _own(self, instance: str) -> list[InterfaceRecord]:
+        return [entry.value for entry in self._context.records.interfaces.group(instance)]
+
+    def _groups(self, own: Sequence[InterfaceRecord]) -> list[Entry[GroupRecord]]:
+        wanted = sorted({(one.region, group) for one in own for group in one.groups})
+        return [entry for key in wanted if (entry := self._context.records.groups.get(*key))]
+
+    def leave(self, instance: str) -> None:
+        """Nobody needs to be woken for this instance any more."""
+        for vpc, members in list(self._wakes.items()):
+            members.pop(instance, None)
+            if not members:
+                del self._wakes[vpc]
+
+    def _of(self, vpc: str) -> _Shared:
+        """What hosts share of a VPC; it keeps its number for as long as nothing of it changes."""
+        known = self._shared.get(vpc)
+        if known is not None and vpc not in self._stale:
+            return known
+        self._stale.discard(vpc)
+        rows = self._context.network.in_vpc(vpc)
+        keys = sorted({(one.region, one.subnet) for one in rows})
+        subnets = [entry.value for key in keys if (entry := self._context.records.subnets.get(*key))]
+        hosts = {one: self._address(one) for one in {row.instance for row in rows}}
+        fresh = _Shared(
+            self._made + 1,
+            tuple(map(_subnet, subnets)),
+            tuple((one.instance, _interface(one, hosts[one.instance])) for one in rows),
+        )
+        if known is None or known[1:] != fresh[1:]:
+            self._made += 1
+            self._shared[vpc] = fresh
+        return self._shared[vpc]
+
+    def _address(self, instance: str) -> str:
+        """Where other hosts reach a container instance for its tasks; empty while it does not say."""
+        member = names.parse_instance(instance)
+        entry = member and self._context.records.instances.get(names.region_of(instance), member.cluster, member.id)
+        return _said(entry) if entry else ""
+
+    def _changed(self, vpc: str) -> None:
+        self._stale.add(vpc)
+        self._wake(vpc)
+
+    def _wake(self, vpc: str) -> None:
+        for wake in self._wakes.get(vpc, {}).values():
+            wake()
+
+    def _on_group(self, _key: str, before: Entry[GroupRecord] | None, after: Entry[GroupRecord] | None) -> None:
+        known = after or before
+        if known is not None:
+            self._wake(known.value.vpc)
+
+    def _on_instance(
+        self, _key: str, before: Entry[InstanceRecord] | None, after: Entry[InstanceRecord] | None
+    ) -> None:
+        """A host that is reached elsewhere from now on is news to all others."""
+        if before is None or after is None or _said(before) == _said(after):
+            return
+        for vpc in {one.vpc for one in self._own(after.value.arn)}:
+            self._changed(vpc)
+
+
+class Told:
+    """What one connection was told last."""
+
+    def __init__(self) -> None:
+        self._mark: Mark | None = None
+        self._message = ""
+        self._at = 0.0
+        self._acknowledged = True
+
+    def due(self, mark: Mark, now: float) -> bool:
+        """Whether the other side does not have this: never told, or told and not acknowledged for too long."""
+        return mark != self._mark or (not self._acknowledged and now - self._at >= RESEND_AFTER)
+
+    def tell(self, mark: Mark, message: str, now: float) -> None:
+        self._mark, self._message, self._at, self._acknowledged = mark, message, now, False
+
+    def acknowledge(self, message: str) -> None:
+        self._acknowledged = self._acknowledged or message == self._message
+
+    def wait(self, pause: float, now: float) -> float:
+        """How long until another message may be sent."""
+        return max(0.0, self._at + pause - now)
+
+    def unanswered(self) -> bool:
+        return not self._acknowledged
+
+
+def _said(entry: Entry[InstanceRecord]) -> str:
+    attributes = entry.value.instance.attributes or ()
+    return next((one.value or "" for one in attributes if one.name == wire.ADDRESS), "")
+
+
+def _subnet(one: SubnetRecord) -> wire.Subnet:
+    block, block6 = addresses.block4(one.cidr), addresses.block6(one.cidr6.cidr) if one.cidr6 else None
+    return wire.Subnet(
+        id=one.id,
+        vpc=one.vpc,
+        cidr=one.cidr,
+        gateway=addresses.gateway(block) if block else "",
+        vni=one.vni,
+        ipv6_cidr=str(block6) if block6 else "",
+        ipv6_gateway=addresses.gateway(block6) if block6 else "",
+    )
+
+
+def _interface(one: InterfaceRecord, host: str) -> wire.Interface:
+    return wire.Interface(
+        id=one.id,
+        subnet=one.subnet,
+        mac=one.mac,
+        ipv4=one.ipv4,
+        ipv6=one.ipv6,
+        groups=one.groups,
+        task_arn=one.task,
+        host=host,
+    )
+
+
+def _group(one: GroupRecord) -> wire.Group:
+    return wire.Group(
+        id=one.id,
+        name=one.name,
+        vpc=one.vpc,
+        ingress=tuple(map(_rule, one.ingress)),
+        egress=tuple(map(_rule, one.egress)),
+    )
+
+
+def _rule(one: RuleRecord) -> wire.Rule:
+    return wire.Rule(
+        id=one.id,
+        protocol=one.protocol,
+        from_port=one.from_port,
+        to_port=one.to_port,
+        cidr=one.cidr or one.cidr6,
+        group=one.group,
+    )

@@ -1,0 +1,233 @@
+"""What a connected agent is told of its tasks' networks: before the payload, on every change, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from urllib.parse import urlencode
+
+import pytest
+
+from amazon_agent import AmazonAgent, recorded_calls
+from plane import REGION, open_plane
+from sexton.control.context import Call
+from sexton.control.ec2.service import OPERATIONS
+from sexton.control.link import networknews
+from sexton.wire.query import as_request, read_form
+
+CAPABLE = (
+    "ecs.capability.task-eni",
+    "sexton.capability.network",
+    "com.amazonaws.ecs.capability.docker-remote-api.1.18",
+)
+
+
+@pytest.fixture
+async def plane(tmp_path):
+    async with open_plane(tmp_path) as made:
+        yield made
+
+
+def context_of(plane):
+    return plane.control._links[0]._context
+
+
+async def ec2(plane, action, **fields):
+    operation = OPERATIONS[action]
+    form = urlencode({name.replace("__", "."): str(value) for name, value in fields.items()}).encode()
+    call = Call(REGION, plane.key.access_key_id, time.time())
+    return await operation.serve(context_of(plane), call, as_request(read_form(form), operation.request))
+
+
+async def joined(plane, address):
+    """An agent that makes interfaces, at this address."""
+    agent = AmazonAgent(plane.host, plane.key)
+    attributes = [{"name": one} for one in CAPABLE] + [{"name": "sexton.network.address", "value": address}]
+    fields = recorded_calls("RegisterContainerInstance")[0]["body"] | {"attributes": attributes, "clientToken": address}
+    answer = await agent.call("RegisterContainerInstance", **fields)
+    agent.instance = answer["containerInstance"]["containerInstanceArn"]
+    return agent
+
+
+async def prepared(plane):
+    """A definition, a subnet, and a group of the VPC: their ids."""
+    vpc = (await ec2(plane, "CreateVpc", CidrBlock="10.0.0.0/16"))["vpc"]["vpcId"]
+    subnet = (await ec2(plane, "CreateSubnet", VpcId=vpc, CidrBlock="10.0.1.0/24"))["subnet"]["subnetId"]
+    group = (await ec2(plane, "CreateSecurityGroup", GroupName="web", GroupDescription="d", VpcId=vpc))["groupId"]
+    return subnet, group
+
+
+async def run(agent, subnet, group, instance=None):
+    where = {"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": [group]}}
+    answer = await agent.call(
+        "StartTask", taskDefinition="web", containerInstances=[instance or agent.instance], networkConfiguration=where
+    )
+    assert answer["failures"] == []
+    return answer["tasks"][0]
+
+
+@pytest.fixture
+async def agent(plane):
+    agent = await joined(plane, "192.0.2.1")
+    container = {"name": "main", "image": "bb", "memory": 8}
+    await agent.call("RegisterTaskDefinition", family="web", networkMode="awsvpc", containerDefinitions=[container])
+    return agent
+
+
+async def test_the_network_comes_before_the_payload_that_needs_it(agent, plane):
+    subnet, group = await prepared(plane)
+    async with await agent.open("acs") as acs:
+        first = await acs.expect("SextonNetworkMessage")
+        assert not first.keys() & {"interfaces", "groups", "subnets"}
+        task = await run(agent, subnet, group)
+
+        told = await acs.expect("SextonNetworkMessage")
+        payload = (await acs.expect("PayloadMessage"))["tasks"][0]
+
+    (interface,) = told["interfaces"]
+    details = {pair["name"]: pair["value"] for pair in task["attachments"][0]["details"]}
+    assert interface == {
+        "id": details["networkInterfaceId"],
+        "subnet": subnet,
+        "mac": details["macAddress"],
+        "ipv4": details["privateIPv4Address"],
+        "groups": [group],
+        "taskArn": task["taskArn"],
+    }
+    assert payload["elasticNetworkInterfaces"][0]["ec2Id"] == interface["id"]
+    (shown,) = told["subnets"]
+    assert (shown["cidr"], shown["gateway"]) == ("10.0.1.0/24", "10.0.1.1")
+    assert [one["id"] for one in told["groups"]] == [group]
+    assert told["groups"][0]["egress"][0]["cidr"] == "0.0.0.0/0"
+    assert told["revision"] > first["revision"]
+
+
+async def test_a_change_of_a_rule_arrives_within_a_second(agent, plane):
+    subnet, group = await prepared(plane)
+    async with await agent.open("acs") as acs:
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        await run(agent, subnet, group)
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        began = time.monotonic()
+        permission = {"IpPermissions__1__IpProtocol": "tcp", "IpPermissions__1__FromPort": 80}
+        permission |= {"IpPermissions__1__ToPort": 80, "IpPermissions__1__IpRanges__1__CidrIp": "10.0.0.0/8"}
+        await ec2(plane, "AuthorizeSecurityGroupIngress", GroupId=group, **permission)
+        told = await acs.expect("SextonNetworkMessage")
+
+        assert time.monotonic() - began < 1
+        (rule,) = told["groups"][0]["ingress"]
+        assert (rule["protocol"], rule["fromPort"], rule["toPort"], rule["cidr"]) == ("tcp", 80, 80, "10.0.0.0/8")
+        await acs.acknowledge(told)
+        await ec2(plane, "RevokeSecurityGroupIngress", GroupId=group, **permission)
+        assert "ingress" not in (await acs.expect("SextonNetworkMessage"))["groups"][0]
+
+
+async def test_hosts_of_a_vpc_know_each_others_interfaces(agent, plane):
+    subnet, group = await prepared(plane)
+    other = await joined(plane, "192.0.2.2")
+    async with await agent.open("acs") as here, await other.open("acs") as there:
+        await here.acknowledge(await here.expect("SextonNetworkMessage"))
+        await there.acknowledge(await there.expect("SextonNetworkMessage"))
+        mine = await run(agent, subnet, group)
+        await here.acknowledge(await here.expect("SextonNetworkMessage"))
+        theirs = await run(other, subnet, group)
+        told = {}
+        for name, acs in (("here", here), ("there", there)):
+            message = await acs.expect("SextonNetworkMessage")
+            told[name] = {one["taskArn"]: one.get("host", "") for one in message["interfaces"]}
+
+    assert told["here"] == {mine["taskArn"]: "", theirs["taskArn"]: "192.0.2.2"}
+    assert told["there"] == {mine["taskArn"]: "192.0.2.1", theirs["taskArn"]: ""}
+
+
+async def test_when_the_last_task_has_ended_nothing_is_left(agent, plane):
+    subnet, group = await prepared(plane)
+    async with await agent.open("acs") as acs:
+        await acs.expect("SextonNetworkMessage")
+        task = await run(agent, subnet, group)
+        await acs.expect("SextonNetworkMessage")
+        await agent.call("SubmitTaskStateChange", task=task["taskArn"], status="STOPPED")
+        told = await acs.expect("SextonNetworkMessage")
+        assert not told.keys() & {"interfaces", "groups", "subnets"}
+
+
+async def test_it_is_told_again_until_acknowledged_and_on_the_next_connection(agent, plane, monkeypatch):
+    monkeypatch.setattr(networknews, "RESEND_AFTER", 0.05)
+    monkeypatch.setattr("sexton.control.link.acs.RESEND_AFTER", 0.05)
+    subnet, group = await prepared(plane)
+    async with await agent.open("acs") as acs:
+        await acs.expect("SextonNetworkMessage")
+        task = await run(agent, subnet, group)
+    for _ in range(2):
+        async with await agent.open("acs") as acs:
+            first = await acs.expect("SextonNetworkMessage")
+            again = await acs.expect("SextonNetworkMessage")
+            assert first["interfaces"] == again["interfaces"]
+            assert first["interfaces"][0]["taskArn"] == task["taskArn"]
+
+
+async def test_a_burst_of_changes_is_few_messages(agent, plane):
+    subnet, group = await prepared(plane)
+    async with await agent.open("acs") as acs:
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        await run(agent, subnet, group)
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        for port in range(40):
+            permission = {"IpPermissions__1__IpProtocol": "tcp", "IpPermissions__1__FromPort": 1000 + port}
+            permission |= {
+                "IpPermissions__1__ToPort": 1000 + port,
+                "IpPermissions__1__IpRanges__1__CidrIp": "10.0.0.0/8",
+            }
+            await ec2(plane, "AuthorizeSecurityGroupIngress", GroupId=group, **permission)
+        messages = 0
+        while True:
+            messages += 1
+            if len((await acs.expect("SextonNetworkMessage"))["groups"][0].get("ingress", ())) == 40:
+                break
+    assert messages <= 40 / 2
+
+
+async def test_who_has_no_such_task_is_not_told(agent, plane):
+    """Neither an agent that cannot, nor one that could and has none."""
+    subnet, group = await prepared(plane)
+    amazons = AmazonAgent(plane.host, plane.key)
+    answer = await amazons.replay(recorded_calls("RegisterContainerInstance")[0])
+    amazons.instance = answer.json["containerInstance"]["containerInstanceArn"]
+    idle = await joined(plane, "192.0.2.3")
+    async with await amazons.open("acs") as old, await idle.open("acs") as free, await agent.open("acs") as acs:
+        await free.acknowledge(await free.expect("SextonNetworkMessage"))
+        await acs.expect("SextonNetworkMessage")
+        await run(agent, subnet, group)
+        for acs in (old, free):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.4):
+                    await acs.expect("SextonNetworkMessage")
+
+
+async def test_a_thousand_hosts_share_what_they_are_told(plane):
+    """What all are told alike is made once, and an unconcerned host is not looked at."""
+    from sexton.control.networkrecords import InterfaceRecord
+
+    context = context_of(plane)
+    subnet, group = await prepared(plane)
+    vpc = next(one.value.vpc for one in context.records.subnets.all() if one.value.id == subnet)
+    rows = [
+        InterfaceRecord(
+            region=REGION, id=f"eni-{n}", vpc=vpc, subnet=subnet, ipv4=f"10.0.{n // 250}.{n % 250}", mac=f"02:{n}",
+            groups=(group,), task=f"task-{n}", instance=f"arn:aws:ecs:{REGION}:1:container-instance/default/{n}",
+        )
+        for n in range(1000)
+    ]  # fmt: skip
+    puts = [context.records.put(context.records.interfaces, one, REGION, one.subnet, one.ipv4) for one in rows]
+    await context.records.commit([], puts)
+    news = networknews.NetworkNews(context)
+    woken = []
+    marks = [news.mark(one.instance, lambda one=one: woken.append(one)) for one in rows]
+
+    assert len(set(marks)) == 1
+    assert len(news._shared) == 1
+    context.network._listeners.remove(news._changed)
+    stranger = f"arn:aws:ecs:{REGION}:1:container-instance/default/none"
+    assert news.mark(stranger, lambda: woken.append(stranger)) == ()
+    news._changed(vpc)
+    assert len(woken) == 1000 and stranger not in woken

@@ -55,7 +55,7 @@ Maintainer: the authors of Sexton <sexton@localhost>
 Section: admin
 Priority: optional
 Depends: python3 (>= $release), python3 (<< $following), python$release, libc6
-Recommends: docker.io | docker-ce, iptables
+Recommends: docker.io | docker-ce, iptables, nftables
 Installed-Size: $(du -sk "$stage/usr" | cut -f1)
 Description: container agent, control plane and host caretaker for Amazon ECS
  Joins this host to a cluster of Amazon ECS, or to a control plane of its own,

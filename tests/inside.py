@@ -11,9 +11,11 @@ import ctypes
 import http.client
 import json
 import os
+import random
 import socket
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -98,3 +100,61 @@ class Inside:
             connection.endheaders(body)
             reply = connection.getresponse()
             return Answer(reply.status, reply.read(), dict(reply.getheaders()))
+
+
+@contextlib.contextmanager
+def staying_in(namespace: str | Path) -> Iterator[None]:
+    """Be in a network namespace with this thread, and so with every process that it starts meanwhile."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    there = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(there, _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+        try:
+            yield
+        finally:
+            libc.setns(before, _CLONE_NEWNET)
+    finally:
+        os.close(before)
+        os.close(there)
+
+
+class OwnNetwork:
+    """A host's network of its own, and a neighbour on the other end of its only wire; both go with ``close()``.
+
+    The host is 192.0.2.2 and its gateway, 192.0.2.1, is the neighbour.
+    """
+
+    host_address = "192.0.2.2"
+
+    def __init__(self) -> None:
+        tag = f"sx{os.getpid() % 0xFFFF:04x}{random.randrange(0xFFFF):04x}"
+        self.host, self.neighbour = f"{tag}h", f"{tag}n"
+        made = f"type veth peer name up1 netns {self.neighbour}"
+        for command in (
+            f"netns add {self.host}",
+            f"netns add {self.neighbour}",
+            f"-n {self.host} link set lo up",
+            f"-n {self.neighbour} link set lo up",
+            f"-n {self.host} link add up0 {made}",
+            f"-n {self.host} addr add {self.host_address}/24 dev up0",
+            f"-n {self.neighbour} addr add 192.0.2.1/24 dev up1",
+            f"-n {self.host} link set up0 up",
+            f"-n {self.neighbour} link set up1 up",
+            f"-n {self.host} route add default via 192.0.2.1",
+            # Whatever the host has, the neighbour looks for it there.
+            f"-n {self.neighbour} route add 169.254.170.2 via {self.host_address}",
+            f"-n {self.neighbour} route add 10.0.0.0/8 via {self.host_address}",
+        ):
+            self.ip(command)
+
+    def ip(self, command: str) -> str:
+        return subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True).stdout
+
+    def path(self, name: str = "") -> str:
+        return f"/run/netns/{name or self.host}"
+
+    def close(self) -> None:
+        for name in (self.host, self.neighbour):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)

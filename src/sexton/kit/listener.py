@@ -96,6 +96,11 @@ class _Connection(RequestHandler):
 
     __slots__ = ()
 
+    async def start(self) -> None:
+        """Serve the connection, unless it was one too many and is over already."""
+        if self._manager is not None:
+            await super().start()
+
     def handle_error(
         self,
         request: web.BaseRequest,

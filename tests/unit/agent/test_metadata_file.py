@@ -82,7 +82,7 @@ async def test_the_file_is_there_before_the_start_and_whole_after_it(tmp_path: P
         assert (host.file().stat().st_mode & 0o777, host.file().parent.stat().st_mode & 0o777) == (0o644, 0o755)
 
 
-@pytest.mark.parametrize(("selinux", "suffix"), [(False, ""), (True, ":Z")])
+@pytest.mark.parametrize(("selinux", "suffix"), [(False, ":ro"), (True, ":ro,Z")])
 async def test_only_its_own_directory_is_mounted(tmp_path: Path, selinux: bool, suffix: str) -> None:
     async with Filed(tmp_path, selinux=selinux) as host:
         await host.engine.take([task()], 1)

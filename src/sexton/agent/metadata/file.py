@@ -71,7 +71,8 @@ class MetadataFiles:
             self._cannot(desired.arn, one.name, error)
             return ()
         inside = f"{INSIDE}/{self._sources.directory(desired.arn, one.name)}"
-        return (f"{self._folder(desired.arn, one.name)}:{inside}" + (":Z" if self._selinux else ""),)
+        options = "ro,Z" if self._selinux else "ro"  # only the agent has anything to write there
+        return (f"{self._folder(desired.arn, one.name)}:{inside}:{options}",)
 
     def changed(self, desired: DesiredTask, known: KnownTask) -> None:
         """A task has moved on: write the final version for each start of a container that no file tells of."""

@@ -18,7 +18,7 @@ from sexton.control.context import Call, Context, over
 from sexton.control.dispatch import OPERATIONS, check
 from sexton.control.records import Records
 from sexton.kit.supervise import Nursery
-from sexton.store.contract import Store
+from sexton.store.contract import Durability, Store
 from sexton.store.opening import open_store
 from sexton.wire import ecs
 
@@ -114,9 +114,11 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(directory: Path, cluster: bool = True) -> AsyncIterator[World]:
+async def open_world(
+    directory: Path, cluster: bool = True, durability: Durability = Durability.FULL
+) -> AsyncIterator[World]:
     """A world over the store file in a directory; opened again it goes on where it was."""
-    store = await open_store(f"sqlite://{directory / 'control.db'}")
+    store = await open_store(f"sqlite://{directory / 'control.db'}", durability=durability)
     try:
         async with world_over(store) as world:
             if cluster:

@@ -148,9 +148,12 @@ async def test_no_instant_to_be_killed_at_loses_or_tears_a_write(tmp_path: Path,
     url = f"sqlite://{tmp_path}/store.db"
     chance = random.Random()
     survived = 0
+    began = 0.0
     for _ in range(ROUNDS):
         with running(WRITE_FOR_EVER, url, durability.value, str(SLOTS), str(WRITERS)) as process:
+            before = time.monotonic()
             acknowledged = acknowledged_until_killed(process, after=chance.uniform(0.0, 0.6))
+            began += time.monotonic() - before
         store = await open_store(url)
         page = await store.range("")
         await store.close()
@@ -165,6 +168,7 @@ async def test_no_instant_to_be_killed_at_loses_or_tears_a_write(tmp_path: Path,
         survived = last
 
     assert survived > 0
+    print(f"{durability}: {ROUNDS} deaths, {survived} writes, {survived / began:.0f} a second, start-ups included")
 
 
 async def test_a_held_store_is_refused_and_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from sexton.control import presence, retention
 from sexton.control.context import Call, Context, over
 from sexton.control.dispatch import Dispatcher
 from sexton.control.eventlog import KEPT
-from sexton.control.frontdoor import FrontDoor, Upgrade, malformed, refuse
+from sexton.control.frontdoor import JSON, FrontDoor, Upgrade, malformed, refuse
 from sexton.control.gates import Gates
 from sexton.control.identity import IdentityCheck
 from sexton.control.keys import Key
@@ -49,18 +49,20 @@ from sexton.core import names
 from sexton.core.pace import ECS, Pace
 from sexton.kit.certificate import Certificate
 from sexton.kit.listener import LIMITS, Limits, Listener
+from sexton.kit.quickhttp import Asked, Told
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Compare, Distant, Durability, Store
 from sexton.store.opening import open_store
 from sexton.store.transfer import check_whole
 from sexton.wire import ecs
-from sexton.wire.errors import ServerException
+from sexton.wire.errors import ServerException, encode_error
 
 log = logging.getLogger(__name__)
 
 KEYS_FILE = "keys.json"
 STORE_FILE = "control.db"
 ROLES_FILE = "roles.toml"
+STARTING = ServerException("The control plane is starting; try again.")
 
 
 class CannotListen(Exception):  # noqa: N818 - the message is for a person
@@ -181,7 +183,7 @@ class ControlPlane:
         role_keys = self.role_keys = RoleKeys(records, self._book, self._http, os.environ)
         await role_keys.open()
         # The port is known only once it is bound; agents are told it in every discovery.
-        self._listener = Listener(self._serve, options.limits, malformed)
+        self._listener = Listener(self._serve, options.limits, malformed, self._serve_quick)
         try:
             tls = self._certificate.context if self._certificate else None
             self.port = await self._listener.open(options.host, options.port, tls)
@@ -256,8 +258,13 @@ class ControlPlane:
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._door is None:
-            return refuse(ServerException("The control plane is starting; try again."), 503)
+            return refuse(STARTING, 503)
         return await self._door(request)
+
+    async def _serve_quick(self, asked: Asked) -> Told:
+        if self._door is None:
+            return Told(503, {"Content-Type": JSON}, encode_error(STARTING))
+        return await self._door.quick(asked)
 
     async def stop(self) -> None:
         """Go down in reverse order; safe after a start that failed half-way."""

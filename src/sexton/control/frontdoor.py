@@ -5,7 +5,7 @@ Only shapes of HTTP are judged here; who may do what is decided behind, where th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from aiohttp import web
@@ -15,6 +15,7 @@ from sexton.control.dispatch import Dispatcher
 from sexton.control.own.door import PREFIX
 from sexton.control.query.door import FORM, XML, QueryDoor
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
+from sexton.kit.quickhttp import Asked, Told
 from sexton.wire.errors import (
     EcsError,
     InternalFailure,
@@ -84,16 +85,36 @@ class FrontDoor:
         if request.path_qs != "/":
             return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
-        target, remote = request.headers.get("X-Amz-Target"), request.remote or ""
-        if target is None and request.content_type == FORM:
-            told = await self._query.serve("/", headers, body, remote, secure=request.secure)
-            ids = {"Content-Type": XML, "x-amzn-RequestId": told.request_id}
-            return web.Response(status=told.status, body=told.body, headers=ids)
-        reply = await self._dispatcher.serve(target, "/", headers, body, remote, secure=request.secure)
+        target, form = request.headers.get("X-Amz-Target"), request.content_type == FORM
+        told = await self._told(target, form, headers, body, request.remote or "", secure=request.secure)
+        return web.Response(status=told.status, body=told.body, headers=told.headers)
+
+    async def quick(self, asked: Asked) -> Told:
+        """A request that came the short way."""
+        headers = asked.headers
+        target, form = headers.get("x-amz-target"), False
+        if target is None:
+            form = headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
+        return await self._told(target, form, headers.items(), asked.body, asked.remote, secure=asked.secure)
+
+    async def _told(
+        self,
+        target: str | None,
+        form: bool,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        remote: str,
+        *,
+        secure: bool,
+    ) -> Told:
+        if target is None and form:
+            said = await self._query.serve("/", headers, body, remote, secure=secure)
+            return Told(said.status, {"Content-Type": XML, "x-amzn-RequestId": said.request_id}, said.body)
+        reply = await self._dispatcher.serve(target, "/", headers, body, remote, secure=secure)
         answer_headers = {"Content-Type": JSON, "x-amzn-RequestId": reply.request_id}
         if reply.stale:
             answer_headers[STALE_HEADER] = "true"
-        return web.Response(status=reply.status, body=reply.body, headers=answer_headers)
+        return Told(reply.status, answer_headers, reply.body)
 
 
 def refuse(error: EcsError, status: int) -> web.Response:

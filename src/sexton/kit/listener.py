@@ -2,7 +2,8 @@
 
 Every limit is here and in one place: how many connections there may be, how long a request may take to arrive and
 how large it may be, how long an idle connection is kept. Handlers get complete bodies. A handler that fails is
-answered with 500 and logged; what a stranger sends wrongly is answered in the same shape and not logged.
+answered with 500 and logged; what a stranger sends wrongly is answered in the same shape and not logged. Where a
+handler for plain requests is given as well, those take a shorter way (``kit.quickhttp``), under the same limits.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from sexton.kit.admission import Admission
+from sexton.kit.quickhttp import QuickConnection, Serve, Told
+from sexton.kit.supervise import Nursery
+
 log = logging.getLogger(__name__)
 
 # Time that running requests get when the listener closes.
@@ -29,6 +34,7 @@ CLOSE_SECONDS = 1.0
 HANDSHAKE_SECONDS = 15.0
 # Bytes of a body that nobody wants are read for this long, so that the answer is seen before the connection ends.
 LINGER_SECONDS = 1.0
+FAILED = "The request failed; the log says why."
 # Open files that are left to everything but connections: the store, websockets' timers, logs, child processes.
 OTHER_FILES = 256
 
@@ -118,9 +124,9 @@ class _Connection(RequestHandler):
 
 
 class _Server(web.Server):
-    """Counts connections, and drops those above the limit before they cost anything."""
+    """Drops connections above the limit before they cost anything."""
 
-    def __init__(self, handler: Handler, most: int, refuse: Refuse, idle: float, per_peer: int = 0) -> None:
+    def __init__(self, handler: Handler, admission: Admission, refuse: Refuse, idle: float) -> None:
         self._options = {
             "keepalive_timeout": idle,
             "access_log": None,
@@ -130,30 +136,19 @@ class _Server(web.Server):
         }
         super().__init__(handler)
         self.refuse = refuse
-        self._most = most
-        self._open: dict[RequestHandler, str] = {}  # and whose connection it is
-        self._per_peer = per_peer
-        self._peers: dict[str, int] = {}
+        self._admission = admission
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._options)  # type: ignore[arg-type]
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        peer = transport.get_extra_info("peername") if self._per_peer else None
-        address = str(peer[0]) if isinstance(peer, tuple) else ""
-        self._open[handler] = address
-        self._peers[address] = self._peers.get(address, 0) + 1
-        if len(self._open) > self._most or (address and self._peers[address] > self._per_peer):
+        if not self._admission.enter(handler, transport):
             transport.abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        address = self._open.pop(handler, None)
-        if address is not None:
-            self._peers[address] -= 1
-            if not self._peers[address]:
-                del self._peers[address]
+        self._admission.leave(handler)
 
 
 class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
@@ -166,8 +161,17 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
 class Listener:
     """Serves one handler on one address. ``refuse`` makes the answer to what the handler never gets to see."""
 
-    def __init__(self, handler: Handler, limits: Limits = LIMITS, refuse: Refuse = plain_refusal) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits = LIMITS,
+        refuse: Refuse = plain_refusal,
+        quick: Serve | None = None,
+    ) -> None:
         self._handler = handler
+        self._quick = quick
+        self._nursery = Nursery("http")
+        self._admission = Admission(0)
         self._limits = limits
         self._refuse = refuse
         self._server: web.Server | None = None
@@ -184,32 +188,43 @@ class Listener:
             log.exception("request handler failed", extra={"path": request.path})
             if request.writer.output_size > 0:
                 raise ConnectionResetError("the answer had already begun") from None
-            return self._refuse(500, "The request failed; the log says why.")
+            return self._refuse(500, FAILED)
 
-    def _make(self) -> web.Server:
+    def _failed(self) -> Told:
+        answer = self._refuse(500, FAILED)
+        headers = {"Content-Type": answer.content_type}
+        return Told(answer.status, headers, answer.body if isinstance(answer.body, bytes) else b"")
+
+    def _make(self) -> Callable[[], asyncio.Protocol]:
         most = min(self._limits.connections, _open_files(self._limits.connections + OTHER_FILES) - OTHER_FILES)
-        return _Server(self._answer, most, self._refuse, self._limits.idle, self._limits.per_peer)
+        admission = self._admission = Admission(most, self._limits.per_peer)
+        idle, nursery = self._limits.idle, self._nursery
+        server = self._server = _Server(self._answer, admission, self._refuse, idle)
+        quick = self._quick
+        if quick is None:
+            return server
+        return lambda: QuickConnection(quick, self._failed, server, admission, idle, nursery)
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen on TCP; returns the port (the one the system chose, for 0). OSError when it is taken."""
-        self._server = self._make()
+        protocol = self._make()
         loop = asyncio.get_running_loop()
         handshake = HANDSHAKE_SECONDS if tls is not None else None
         self._sockets = await loop.create_server(
-            self._server, host, port, reuse_address=True, backlog=1024, ssl=tls, ssl_handshake_timeout=handshake
+            protocol, host, port, reuse_address=True, backlog=1024, ssl=tls, ssl_handshake_timeout=handshake
         )
         return int(self._sockets.sockets[0].getsockname()[1])
 
     async def open_socket(self, bound: socket.socket) -> None:
         """Listen on a socket that somebody has bound; it is closed with this."""
-        self._server = self._make()
-        self._sockets = await asyncio.get_running_loop().create_server(self._server, sock=bound, backlog=1024)
+        protocol = self._make()
+        self._sockets = await asyncio.get_running_loop().create_server(protocol, sock=bound, backlog=1024)
 
     async def open_unix(self, path: Path) -> None:
         """Listen on a socket file that only its owner can open. A file left by a dead process is replaced."""
-        self._server = self._make()
+        protocol = self._make()
         bound = _bind(path)
-        self._sockets = await asyncio.get_running_loop().create_unix_server(self._server, sock=bound)
+        self._sockets = await asyncio.get_running_loop().create_unix_server(protocol, sock=bound)
         self._path = path
 
     def interface(self) -> str:
@@ -228,9 +243,21 @@ class Listener:
         self.stop_accepting()
         if self._server is not None:
             self._server.pre_shutdown()
+            await self._close_quick()
             await self._server.shutdown(CLOSE_SECONDS)
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+    async def _close_quick(self) -> None:
+        quick = [one for one in self._admission.connections if isinstance(one, QuickConnection)]
+        for one in quick:
+            one.finish()
+        busy = [one.worker for one in quick if one.busy and one.worker is not None]
+        if busy:
+            await asyncio.wait(busy, timeout=CLOSE_SECONDS)
+        await self._nursery.close()
+        for one in quick:
+            one.abort()
 
 
 def _open_files(wanted: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sexton.store.contract import Change, Compacted, StoreError
 
@@ -28,28 +28,39 @@ class Backlog:
     """Batches of changes in order, with their weight."""
 
     def __init__(self) -> None:
-        self.batches: deque[tuple[Change, ...]] = deque()
+        self._batches: deque[tuple[tuple[Change, ...], int]] = deque()
         self._changes = 0
         self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[tuple[tuple[Change, ...], int]]:
+        return iter(self._batches)
 
     @property
     def over(self) -> bool:
         return self._changes > HELD_CHANGES or self._bytes > HELD_BYTES
 
-    def append(self, batch: tuple[Change, ...]) -> None:
-        self.batches.append(batch)
+    def append(self, batch: tuple[Change, ...], weight: int) -> None:
+        self._batches.append((batch, weight))
         self._changes += len(batch)
-        self._bytes += _weight(batch)
+        self._bytes += weight
 
     def pop(self) -> tuple[Change, ...]:
-        batch = self.batches.popleft()
+        batch, weight = self._batches.popleft()
         self._changes -= len(batch)
-        self._bytes -= _weight(batch)
+        self._bytes -= weight
         return batch
 
 
 def _weight(batch: tuple[Change, ...]) -> int:
-    return sum(CHANGE_BYTES + len(change.key) + len(change.value or b"") for change in batch)
+    weight = CHANGE_BYTES * len(batch)
+    for change in batch:
+        weight += len(change.key)
+        if change.value is not None:
+            weight += len(change.value)
+    return weight
 
 
 class PrefixWatch:
@@ -66,22 +77,27 @@ class PrefixWatch:
         return self
 
     async def __anext__(self) -> tuple[Change, ...]:
-        while not self._backlog.batches:
+        while not self._backlog:
             if self._ended is not None:
                 raise self._ended
             self._arrived.clear()
             await self._arrived.wait()
         return self._backlog.pop()
 
-    def offer(self, batch: tuple[Change, ...]) -> None:
+    def offer(self, batch: tuple[Change, ...], weight: int) -> None:
+        """Take what is under the prefix of a batch of this weight."""
         if self._ended is not None or batch[0].revision <= self._after:
             return
-        mine = tuple([change for change in batch if change.key.startswith(self._prefix)])
-        if not mine:
-            return
-        self._backlog.append(mine)
+        if self._prefix:
+            mine = tuple([change for change in batch if change.key.startswith(self._prefix)])
+            if not mine:
+                return
+            if len(mine) != len(batch):
+                weight = _weight(mine)
+            batch = mine
+        self._backlog.append(batch, weight)
         # One batch is always taken, however large: it exists already, and refusing it would help nobody.
-        if self._backlog.over and len(self._backlog.batches) > 1:
+        if self._backlog.over and len(self._backlog) > 1:
             self._backlog = Backlog()
             self.end(
                 Compacted(
@@ -114,8 +130,8 @@ class Watches:
                 "longer held; read the range again and watch from its revision"
             )
         watch = PrefixWatch(prefix, after)
-        for batch in self._history.batches:
-            watch.offer(batch)
+        for batch, weight in self._history:
+            watch.offer(batch, weight)
         self._open.add(watch)
         return watch
 
@@ -124,9 +140,10 @@ class Watches:
 
     def publish(self, history: Iterable[tuple[Change, ...]]) -> None:
         for batch in history:
-            self._history.append(batch)
+            weight = _weight(batch)
+            self._history.append(batch, weight)
             for watch in self._open:
-                watch.offer(batch)
+                watch.offer(batch, weight)
             while self._history.over:
                 self._forgotten = self._history.pop()[0].revision
 

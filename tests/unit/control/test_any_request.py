@@ -141,7 +141,7 @@ def test_no_request_is_our_fault(caplog):
     # The requests are worth something: what changes most was really done, and every operation was asked enough.
     for operation in HEAVY:
         assert outcomes[operation, 200], outcomes
-    asked = Counter({name: 0 for name in OPERATIONS})
+    asked = Counter(dict.fromkeys(OPERATIONS, 0))
     for (operation, _), count in outcomes.items():
         asked[operation] += count
     assert min(asked.values()) >= REQUESTS, asked

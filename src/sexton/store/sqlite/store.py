@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from sexton.store.contract import Compare, Durability, KeyValue, Page, Put, Stor
 from sexton.store.draft import Draft, check_ttl, check_writes
 from sexton.store.image import Commit, Image
 from sexton.store.sqlite.file import StoreFile
+from sexton.store.sqlite.writer import Writer
 from sexton.store.watching import Watches
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Request(Generic[T]):
 class SqliteStore:
     """Durable, ordered, watched key-value state in one SQLite file."""
 
-    def __init__(self, path: Path, file: StoreFile, image: Image, writer: ThreadPoolExecutor) -> None:
+    def __init__(self, path: Path, file: StoreFile, image: Image, writer: Writer) -> None:
         self._path = path
         self._file = file
         self._image = image
@@ -171,24 +171,14 @@ class SqliteStore:
                 group.append(request)
         commit = draft.commit()
         if commit is not None:
-            self._hand_over(partial(self._file.write, commit), partial(self._settle, group, commit))
+            self._writer.do(partial(self._file.write, commit), partial(self._settle, group, commit))
             return
         for request in group:
             request.answer()
         if self._closing and not self._queue:
-            self._hand_over(self._file.close, self._finish)
+            self._writer.do(self._file.close, self._finish)
             return
         self._rest()
-
-    def _hand_over(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Have the writer thread do something, then tell the loop how it went."""
-
-        def tell(finished: Future[None]) -> None:
-            # The loop may be gone when its owner did not close the store; then nobody waits for the answer.
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(done, finished.exception())
-
-        self._writer.submit(work).add_done_callback(tell)
 
     def _settle(self, group: list[Waiting], commit: Commit, error: BaseException | None) -> None:
         if error is None:
@@ -214,7 +204,7 @@ class SqliteStore:
         if error is not None:
             log.warning("store closed uncleanly", extra={"path": str(self._path), "error": str(error)})
         # Not waited for: its last work is done and the file let go, so the thread ends by itself in this instant.
-        self._writer.shutdown(wait=False)
+        self._writer.end()
         self._watches.end(StoreError(f"cannot keep watching {self._path}: the store is closed; open it again"))
         self._closed.set_result(None)
 
@@ -227,13 +217,13 @@ async def open_store(location: str, durability: Durability) -> SqliteStore:
             f"cannot open {location!r}: the path must be absolute, as in sqlite:///var/lib/sexton/state.db"
         )
     file = StoreFile(path, durability)
-    writer = ThreadPoolExecutor(1, thread_name_prefix="store")
+    writer = Writer(asyncio.get_running_loop())
     try:
-        image = await asyncio.wrap_future(writer.submit(file.open))
+        image = await writer.result(file.open)
     except BaseException:
         # Also when cancelled: the thread may still be opening, so the closing is queued behind it.
-        writer.submit(file.close)
-        writer.shutdown(wait=False)
+        writer.do(file.close)
+        writer.end()
         raise
     log.info("store opened", extra={"path": str(path), "revision": image.revision, "records": len(image)})
     return SqliteStore(path, file, image, writer)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sexton.store.contract import Durability, KeyValue, Put, StoreError
-from sexton.store.image import Commit, Image
+from sexton.store.image import Commit, Image, Lease
 from sexton.store.opening import open_store
 from sexton.store.sqlite import schema
-from sexton.store.sqlite.file import StoreFile
+from sexton.store.sqlite.file import FEW, StoreFile
 
 
 @pytest.fixture
@@ -178,6 +178,52 @@ def test_a_commit_that_fails_leaves_the_file_as_it_was_and_usable(path: Path) ->
     file.close()
 
     assert [record.key for record in opened(path).range("", "", 0).items] == ["c"]
+
+
+def put(key: str, revision: int) -> KeyValue:
+    return KeyValue(key, b"%d" % revision, revision, revision)
+
+
+def test_the_revision_is_known_again_whatever_the_last_commit_did(path: Path) -> None:
+    """What only writes records is kept without counting, so the count must be found in the records."""
+    few = {key: put(key, 3) for key in ("a", "b")}
+    many = {f"k/{number:03}": put(f"k/{number:03}", 5) for number in range(FEW + 1)}
+    story = [
+        (Commit({"a": put("a", 1)}, {}, 1, 0, ()), 1, 0),
+        (Commit(few, {}, 3, 0, ()), 3, 0),
+        (Commit({"a": None, "b": put("b", 4)}, {}, 4, 0, ()), 4, 0),
+        (Commit(many, {}, 5, 0, ()), 5, 0),
+        (Commit(dict.fromkeys([*many, "b"]), {}, 6, 0, ()), 6, 0),
+        (Commit({}, {7: Lease(1.0, 2.0)}, 6, 7, ()), 6, 7),
+        (Commit({"c": put("c", 9)}, {}, 9, 7, ()), 9, 7),
+    ]
+    here: dict[str, KeyValue] = {}
+    for commit, revision, lease in story:
+        file = StoreFile(path, Durability.FULL)
+        file.open()
+        file.write(commit)
+        file.close()
+        here = {key: record for key, record in {**here, **commit.records}.items() if record is not None}
+        found = opened(path)
+
+        assert (found.revision, found.last_lease) == (revision, lease)
+        assert {record.key: record for record in found.range("", "", 0).items} == here
+
+
+def test_a_file_of_the_first_format_is_taken_over(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    for statement in schema.STEPS[0]:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.execute("INSERT INTO records VALUES ('a', x'31', 2, 2, 0)")
+    connection.execute("UPDATE progress SET revision = 5, last_lease = 3")
+    connection.commit()
+    connection.close()
+
+    found = opened(path)
+
+    assert (found.revision, found.last_lease, len(found)) == (5, 3, 1)
 
 
 @pytest.mark.parametrize(("durability", "level"), [(Durability.FULL, 2), (Durability.NORMAL, 1)])

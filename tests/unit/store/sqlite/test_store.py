@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from sexton.store.image import Commit
 from sexton.store.opening import open_store
 from sexton.store.sqlite.file import StoreFile
 from sexton.store.sqlite.store import GROUP_LIMIT, SqliteStore
+from sexton.store.sqlite.writer import Writer
 
 
 class WatchedFile(StoreFile):
@@ -43,8 +43,8 @@ def file(tmp_path: Path) -> WatchedFile:
 
 
 async def store_over(file: WatchedFile) -> SqliteStore:
-    writer = ThreadPoolExecutor(1)
-    image = await asyncio.wrap_future(writer.submit(file.open))
+    writer = Writer(asyncio.get_running_loop())
+    image = await writer.result(file.open)
     return SqliteStore(Path("store.db"), file, image, writer)
 
 

@@ -22,7 +22,8 @@ types: setup ## strict type check
 	.venv/bin/mypy
 
 test: lint types ## everything, real containers included (under 20 minutes on two cores)
-	$(PY) -m pytest
+	$(PY) -m pytest -m "not alone" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -m alone
 
 docs: setup ## the site, into site/
 	.venv/bin/mkdocs build --strict

@@ -12,6 +12,29 @@ from engine import PrivateEngine
 from images import build_busybox
 from registry import Registry
 
+# Modules that look at the whole host - its dead cgroups, its page cache, what a look costs it - and so have it to
+# themselves: ``make test`` runs them after all others, which share the cores.
+ALONE = frozenset(
+    {
+        "test_agent_zombies",
+        "test_care",
+        "test_doctor",
+        "test_doctor_zombies",
+        "test_group_churn",
+        "test_make_run",
+        "test_replay",
+        "test_zombies",
+        "test_zombies_purge",
+    }
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in ALONE and item.path.parent.name == "integration":
+            item.add_marker("alone")
+
 
 def pytest_sessionstart() -> None:
     """pytest-asyncio asks for the current loop, which makes one that nobody closes; say that there is none."""

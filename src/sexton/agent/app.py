@@ -38,6 +38,7 @@ from sexton.agent.reporter import Reporter
 from sexton.agent.rolekeys import FirstOf, RoleKeys
 from sexton.agent.runner import Runner
 from sexton.agent.session import Session
+from sexton.agent.sizing import Sizing, follow
 from sexton.agent.standdown import StandDown
 from sexton.agent.state import State, from_labels, of_this_machine, open_state
 from sexton.agent.stats import CgroupStats
@@ -103,6 +104,7 @@ class Agent:
         self._endpoint: TaskEndpoint | None = None
         self._history = History()
         self._victims = Victims()
+        self._sizing: Sizing | None = None
         self._client: EcsClient | None = None
         self._member: Member | None = None
 
@@ -207,14 +209,36 @@ class Agent:
         telemetry = Telemetry(
             self._http, client, credentials, context, settings.region, info, self._engine, stats, health
         )
+        sizing = self._sizing = follow(context, self._engine, stats, info.cgroup_driver, self._store)
+        if settings.cloudwatch:
+            self._send_metrics(sizing, identity, credentials)
+        telemetry.on_sample = sizing.sample
+        self._links.start("sizes", sizing.run())
         self._links.start("clean-up", Cleanup(context, self._engine, info.root_dir).run())
         self._links.start("acs", self._until_stood_down(session))
         self._links.start("tcs", telemetry.run())
         if settings.introspection[1]:
-            metrics = Metrics(context, self._engine, session, telemetry, reporter, stats, health)
+            metrics = Metrics(context, self._engine, session, telemetry, reporter, stats, health, sizing.use)
             introspection = Introspection(identity, self._engine, self._endpoint.sights, metrics)
             self._links.start("introspection", keep_listening(introspection, *settings.introspection))
-        self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity, self._history))
+        self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity, self._history, sizing))
+
+    def _send_metrics(self, sizing: Sizing, member: Member, credentials: CredentialSource) -> None:
+        """Imported where it is wanted, which is on few hosts."""
+        from sexton.agent.cloudwatch import CloudWatch
+        from sexton.agent.cloudwatch import Member as OnHost
+        from sexton.cloud.monitoring import Monitoring
+
+        assert self._http and self._checkpoint
+        settings, environment = self._options.settings, self._options.environment
+        sizing.cloudwatch = CloudWatch(
+            Monitoring(self._http, environment, settings.region),
+            settings.cloudwatch,
+            OnHost(member.cluster, member.instance_arn, self._checkpoint.self.ec2_instance_id),
+            FirstOf(agent_keyring(self._http, environ=environment), credentials),
+            sizing.use,
+        )
+        self._links.start("cloudwatch", sizing.cloudwatch.run())
 
     def _supplies(
         self, settings: Settings, runtime: Runtime, http: aiohttp.ClientSession, credentials: CredentialSource
@@ -248,6 +272,8 @@ class Agent:
 
     def _name_victim(self, runner: Runner, container: str) -> None:
         self._links.start("oom", self._victims.name(runner, container))
+        if self._sizing is not None:
+            self._sizing.killed(runner, container)
 
     def _look_at(self, health: InstanceHealth) -> None:
         self._links.start("health", health.check())
@@ -269,6 +295,8 @@ class Agent:
             try:
                 await self._checkpoint.flush()
                 await self._book.flush()
+                if self._sizing is not None:
+                    await self._sizing.flush()
             except StoreError as error:
                 log.error("state cannot be saved", extra={"reason": str(error)})
         if self._store is not None:

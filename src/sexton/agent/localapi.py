@@ -1,6 +1,8 @@
 """What the command line on this host asks the agent: a small HTTP API on a socket file that only root can open.
 
 GET /health                                   is it connected, since when, does the engine answer
+GET /use                                      what its tasks are promised and have used so far, read now
+GET /sizes                                    what each definition needed over time
 GET /why?task=ID                              what this host knows of a task, and what happened around it
 GET /logs?task=ID[&container=NAME&tail=N]     lines of a task's containers, as JSON lines; follow=1 stays open
 """
@@ -20,6 +22,7 @@ from sexton.agent.engine import Engine
 from sexton.agent.history import History
 from sexton.agent.runner import Runner
 from sexton.agent.session import Session
+from sexton.agent.sizing import Sizing
 from sexton.agent.steps.context import Identity as Member
 from sexton.core.names import last_part
 from sexton.core.task import KnownContainer
@@ -34,13 +37,20 @@ class LocalApi:
     """Serves the local socket."""
 
     def __init__(
-        self, engine: Engine, session: Session, runtime: Runtime, member: Member, history: History | None = None
+        self,
+        engine: Engine,
+        session: Session,
+        runtime: Runtime,
+        member: Member,
+        history: History | None = None,
+        sizing: Sizing | None = None,
     ) -> None:
         self._engine = engine
         self._session = session
         self._runtime = runtime
         self._member = member
         self._history = history or History()
+        self._sizing = sizing
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
@@ -60,6 +70,11 @@ class LocalApi:
             if isinstance(found, web.Response):
                 return found
             return _json(why.answer(found, self._history, self._member.instance_arn, self._member.cluster))
+        if request.method == "GET" and self._sizing is not None:
+            if request.path == "/use":
+                return _json(self._sizing.use())
+            if request.path == "/sizes":
+                return _json({"followed": self._sizing.followed, "sizes": await self._sizing.measured()})
         return _json({"error": "there is nothing here"}, status=404)
 
     def _find(self, request: web.BaseRequest) -> Runner | web.Response:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sexton import __version__, log
+from sexton.agent import usemetrics
 from sexton.agent.engine import Engine
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.reporter import Reporter
@@ -21,6 +22,7 @@ from sexton.agent.stats import CgroupStats
 from sexton.agent.steps.context import StepContext
 from sexton.agent.telemetry import Telemetry
 from sexton.core.task import ContainerStatus, TaskStatus
+from sexton.core.usage import Usage
 from sexton.host import pressure
 from sexton.host.container_counters import Network
 
@@ -43,6 +45,7 @@ class Metrics:
         reporter: Reporter,
         stats: CgroupStats,
         health: InstanceHealth,
+        use: Callable[[], Usage],
         proc: Path = Path("/proc"),
     ) -> None:
         self._context = context
@@ -52,6 +55,7 @@ class Metrics:
         self._reporter = reporter
         self._stats = stats
         self._health = health
+        self._use = use
         self._proc = proc
 
     def __call__(self) -> tuple[bytes, str]:
@@ -68,6 +72,7 @@ class Metrics:
         yield from self._agent()
         yield from self._process()
         yield from self._host()
+        yield from usemetrics.families(self._use())
         yield from self._tasks()
         yield from self._containers()
 
@@ -153,32 +158,23 @@ class Metrics:
         yield from (stalled, share)
 
     def _tasks(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import GaugeMetricFamily
 
         counts = dict.fromkeys(map(str, TaskStatus), 0)
         age = GaugeMetricFamily(
             "sexton_task_waiting_seconds", "How long a task that should run has not come to run.", labels=_TASK
         )
-        periods = CounterMetricFamily("sexton_task_cpu_periods", "Quota periods with anything to run.", labels=_TASK)
-        throttled = CounterMetricFamily("sexton_task_cpu_throttled_periods", "Those that ended early.", labels=_TASK)
-        lost = CounterMetricFamily("sexton_task_cpu_throttled_seconds", "Time held back by the quota.", labels=_TASK)
         now = time.time()
-        cgroups = self._context.cgroups
         for runner in self._engine.runners():
             counts[str(runner.known.status)] += 1
             task = runner.desired.task
             labels = (runner.task_id, task.family or "", task.version or "")
             if runner.known.status.rank < TaskStatus.RUNNING.rank and not runner.known.stop:
                 age.add_metric(labels, max(now - runner.known.received_at, 0.0))
-            found = self._stats.throttling(cgroups.parent(runner.task_id)) if cgroups is not None else None
-            if found is not None:
-                periods.add_metric(labels, found.periods)
-                throttled.add_metric(labels, found.throttled)
-                lost.add_metric(labels, found.throttled_ns / 1e9)
         tasks = GaugeMetricFamily("sexton_agent_tasks", "Tasks of this host by known status.", labels=("status",))
         for status, count in counts.items():
             tasks.add_metric((status,), count)
-        yield from (tasks, age, periods, throttled, lost)
+        yield from (tasks, age)
 
     def _containers(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sexton.core import statistics
-from sexton.host.container_counters import ContainerCounters, Counters, Network, Throttling
+from sexton.host.container_counters import ContainerCounters, Counters, Network
 from sexton.wire import tcs
 
 MIB = 1024 * 1024
@@ -31,12 +31,14 @@ class Subject(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """CPU in percent of the host (None at the first reading), counters so far, bytes a second over the network."""
+    """CPU in percent of the host (None at the first reading), counters so far, bytes a second over the network, and
+    the time since the reading before."""
 
     cpu: float | None
     counters: Counters
     rx_rate: float | None = None
     tx_rate: float | None = None
+    seconds: float = 0.0
 
 
 class Interval(NamedTuple):
@@ -51,13 +53,14 @@ class Interval(NamedTuple):
 class _Track:
     """One container's readings."""
 
-    __slots__ = ("at", "base", "pending", "raw", "total")
+    __slots__ = ("at", "base", "last", "pending", "raw", "total")
 
     def __init__(self) -> None:
         self.at = 0.0
         self.raw: Counters | None = None
         self.base = Counters(0, 0)
         self.total: Counters | None = None
+        self.last: Sample | None = None
         self.pending: list[Sample] = []
 
     def add(self, raw: Counters, now: float, cores: int) -> None:
@@ -65,15 +68,17 @@ class _Track:
             self.base = _sum(self.base, self.raw)  # made anew: what it had is history
         before, then = self.total, self.at
         self.raw, self.at = raw, now
-        self.total = _sum(self.base, raw)._replace(memory=raw.memory)
+        self.total = _sum(self.base, raw)._replace(memory=raw.memory, held=raw.held)
         cpu = rx_rate = tx_rate = None
+        seconds = 0.0
         if before is not None and now > then:
             seconds = now - then
             cpu = 100 * (self.total.cpu_ns - before.cpu_ns) / NANOSECONDS / seconds / cores
             if self.total.network is not None and before.network is not None:
                 rx_rate = max(self.total.network.rx_bytes - before.network.rx_bytes, 0) / seconds
                 tx_rate = max(self.total.network.tx_bytes - before.network.tx_bytes, 0) / seconds
-        self.pending.append(Sample(cpu, self.total, rx_rate, tx_rate))
+        self.last = Sample(cpu, self.total, rx_rate, tx_rate, seconds)
+        self.pending.append(self.last)
         del self.pending[:-MOST_SAMPLES]
 
 
@@ -82,17 +87,19 @@ class CgroupStats:
 
     def __init__(self, mount: Path, cores: int | None = None, proc: Path = Path("/proc")) -> None:
         self._counters = ContainerCounters(mount, proc)
-        self._cores = cores or os.cpu_count() or 1
+        self.cores = cores or os.cpu_count() or 1
+        self._read_at = 0.0
         self._tracks: dict[str, _Track] = {}
 
     def read(self, subjects: Iterable[Subject], now: float) -> None:
         """One round; what is not listed is forgotten."""
         present = set()
+        self._read_at = now
         for subject in subjects:
             present.add(subject.container)
             counters = self._counters.read(subject.path, network=subject.network)
             if counters is not None:
-                self._tracks.setdefault(subject.container, _Track()).add(counters, now, self._cores)
+                self._tracks.setdefault(subject.container, _Track()).add(counters, now, self.cores)
         for container in self._tracks.keys() - present:
             del self._tracks[container]
 
@@ -118,9 +125,15 @@ class CgroupStats:
         track = self._tracks.get(container)
         return track.total if track is not None else None
 
-    def throttling(self, path: str) -> Throttling | None:
-        """Read now: only whoever asks for metrics wants to know."""
-        return self._counters.throttling(path)
+    def sample(self, container: str) -> Sample | None:
+        """What the last round said of a container; None when it could not be read then."""
+        track = self._tracks.get(container)
+        return track.last if track is not None and track.at == self._read_at else None
+
+    @property
+    def counters(self) -> ContainerCounters:
+        """For whoever wants to know now, not as of the last round."""
+        return self._counters
 
 
 def _network(samples: list[Sample]) -> tcs.NetworkStatsSet | None:

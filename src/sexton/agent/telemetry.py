@@ -93,6 +93,7 @@ class Telemetry:
         self._stats = stats
         self._health = health
         self._clock = clock
+        self.on_sample: Callable[[], None] = lambda: None
         self._rounds: deque[tuple[bytes, ...]] = deque(maxlen=MOST_ROUNDS)
         self._filled = asyncio.Event()
         self._restarts: dict[str, int] = {}  # told so far, by container
@@ -157,6 +158,7 @@ class Telemetry:
     def _sample(self) -> None:
         if not self._context.settings.disable_metrics:
             self._stats.read(self.subjects(), asyncio.get_running_loop().time())
+            self.on_sample()
 
     def _seen(self) -> list[Seen]:
         found = [Seen(one.desired.task, reports.running(one.known.containers)) for one in self._engine.runners()]

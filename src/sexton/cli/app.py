@@ -8,6 +8,7 @@ import sys
 import typer
 
 from sexton import __version__, daemon
+from sexton.cli.advise import advise_command
 from sexton.cli.audit import audit_command
 from sexton.cli.backup import backup_app
 from sexton.cli.config import config
@@ -19,6 +20,7 @@ from sexton.cli.gate import gate_command
 from sexton.cli.keys import keys_app
 from sexton.cli.replay import replay_command
 from sexton.cli.tasks import logs, ps, why
+from sexton.cli.top import top
 from sexton.cli.zombies import zombies_command
 
 app = typer.Typer(
@@ -72,6 +74,8 @@ app.command("ps", rich_help_panel=_LOOK)(ps)
 app.command("why", rich_help_panel=_LOOK)(why)
 app.command("logs", rich_help_panel=_LOOK)(logs)
 app.command("events", rich_help_panel=_LOOK)(events)
+app.command("top", rich_help_panel=_LOOK)(top)
+app.command("advise", rich_help_panel=_LOOK)(advise_command)
 app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
 app.add_typer(findings_app, name="findings", rich_help_panel=_LOOK)
 app.command("explain", rich_help_panel=_LOOK)(explain_command)

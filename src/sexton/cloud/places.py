@@ -9,7 +9,15 @@ from collections.abc import Mapping
 
 # The name a service has in its setting, and the first label of its host at AWS.
 _SSM, _SECRETS, _ECR, _S3, _STS = "SSM", "SECRETS_MANAGER", "ECR", "S3", "STS"
-HOSTS = {_SSM: "ssm", _SECRETS: "secretsmanager", _ECR: "api.ecr", _S3: "s3", _STS: "sts"}
+_CLOUDWATCH = "CLOUDWATCH"
+HOSTS = {
+    _SSM: "ssm",
+    _SECRETS: "secretsmanager",
+    _ECR: "api.ecr",
+    _S3: "s3",
+    _STS: "sts",
+    _CLOUDWATCH: "monitoring",
+}
 # Partitions whose names end otherwise, by the beginning of their regions.
 _SUFFIXES = {
     "cn-": "amazonaws.com.cn",

@@ -7,24 +7,18 @@ come back are handed on and kept nowhere.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from html import unescape
-from http import HTTPStatus
-from urllib.parse import urlencode
 
 import aiohttp
 
 from sexton.cloud import places
 from sexton.cloud.credentials import Credentials
-from sexton.cloud.exchange import Request, Unreachable, exchange
-from sexton.wire.errors import EcsError
+from sexton.cloud.exchange import Unreachable
+from sexton.cloud.query import Service, element, query
 
 VERSION = "2011-06-15"
-CALL_SECONDS = 10.0
-LARGEST_ANSWER = 256 << 10
 
 
 class Sts:
@@ -51,7 +45,7 @@ class Sts:
         if external_id:
             form["ExternalId"] = external_id
         text = await self._call("AssumeRole", form, keys)
-        found = {one: _element(text, one) for one in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
+        found = {one: element(text, one) for one in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
         try:
             ends = datetime.fromisoformat(found["Expiration"]).timestamp()
         except ValueError:
@@ -62,30 +56,9 @@ class Sts:
 
     async def caller(self, credentials: Credentials) -> str:
         """Whose keys these are, as an ARN."""
-        return _element(await self._call("GetCallerIdentity", {}, credentials), "Arn")
+        return element(await self._call("GetCallerIdentity", {}, credentials), "Arn")
 
     async def _call(self, action: str, form: Mapping[str, str], credentials: Credentials) -> str:
-        request = Request(
-            method="POST",
-            url=places.endpoint("STS", self._region, self._environment),
-            headers={"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"},
-            body=urlencode({"Action": action, "Version": VERSION, **form}).encode(),
-            what=action,
-            region=self._region,
-            service="sts",
-        )
-        reply = await exchange(
-            self._http, request, credentials, now=self._clock(), limit=LARGEST_ANSWER, seconds=CALL_SECONDS
-        )
-        text = reply.body.decode("utf-8", "replace")
-        if reply.status != HTTPStatus.OK:
-            code = _element(text, "Code") or f"HTTP{reply.status}"
-            message = _element(text, "Message") or f"the answer was HTTP {reply.status}"
-            raise EcsError(message, code=code, status=reply.status)
-        return text
-
-
-def _element(text: str, name: str) -> str:
-    """The text of the first element of this name; empty when there is none."""
-    found = re.search(rf"<{name}>([^<]*)</{name}>", text)
-    return unescape(found[1]).strip() if found else ""
+        url = places.endpoint("STS", self._region, self._environment)
+        service = Service("sts", url, self._region, VERSION)
+        return await query(self._http, service, action, form, credentials, self._clock())

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from sexton.core import gpus
-from sexton.core.render import MIB
-from sexton.core.resources import CPU_PER_CORE, NOTHING, Resources, lacking, total
+from sexton.core.reserved import of_task
+from sexton.core.resources import NOTHING, Resources, lacking, total
 from sexton.wire import acs_task
 
 
@@ -27,29 +27,17 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 def share_of(task: acs_task.Task) -> Share:
     """The task's own cpu and memory when given, else the sum over its containers; its fixed ports and its GPUs."""
     containers = task.containers or ()
-    cpu = round(task.cpu * CPU_PER_CORE) if task.cpu else sum(one.cpu or 0 for one in containers)
-    memory = task.memory or sum(_memory(one) for one in containers)
+    reserved = of_task(task)
     ports: dict[str, set[int]] = {"tcp": set(), "udp": set()}
     for container in containers:
         for mapping in container.port_mappings or ():
             port = _host_port(mapping, task.network_mode)
             if port:
                 ports.setdefault(mapping.protocol or "tcp", set()).add(port)
-    amount = Resources(cpu=cpu, memory=memory, tcp=frozenset(ports["tcp"]), udp=frozenset(ports["udp"]))
+    amount = Resources(
+        cpu=reserved.cpu, memory=reserved.memory, tcp=frozenset(ports["tcp"]), udp=frozenset(ports["udp"])
+    )
     return Share(amount=amount, gpus=gpus.of_task(task))
-
-
-def _memory(container: acs_task.Container) -> int:
-    """A reservation, which only the engine's own settings carry, comes before the hard limit."""
-    text = container.docker_config.host_config if container.docker_config else None
-    try:
-        given = msgspec.json.decode(text or "{}", type=dict[str, object] | None) or {}
-    except (msgspec.MsgspecError, RecursionError):
-        given = {}  # said where the container is made
-    reservation = given.get("MemoryReservation")
-    if isinstance(reservation, int) and reservation > 0:
-        return reservation // MIB
-    return container.memory or 0
 
 
 def _host_port(mapping: acs_task.PortMapping, mode: str | None) -> int:

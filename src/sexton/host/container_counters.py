@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from sexton.host import pressure
+
 # The files are a page or two; a file that is larger than this is cut, which loses lines at its end at worst.
 _MOST_BYTES = 64 * 1024
 
@@ -29,7 +31,9 @@ class Network(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """One container at one moment. ``memory`` is what it holds without page cache that can go at once."""
+    """One container at one moment. ``memory`` is what it holds without page cache that can go at once, counted as
+    Amazon's agent does on each version; ``held`` is what a limit has to hold: no cache of files, but shared memory,
+    and with it everything in a tmpfs."""
 
     cpu_ns: int
     memory: int
@@ -37,6 +41,7 @@ class Counters(NamedTuple):
     written_bytes: int = 0
     oom_kills: int = 0
     network: Network | None = None
+    held: int = 0
 
 
 class Throttling(NamedTuple):
@@ -76,13 +81,24 @@ class ContainerCounters:
         time = found.get(b"throttled_time") or found.get(b"throttled_usec", 0) * 1000
         return Throttling(found[b"nr_periods"], found.get(b"nr_throttled", 0), time)
 
+    def stalled(self, path: str) -> dict[str, float]:
+        """Seconds in which something in a group waited, by resource; only cgroup v2 counts that by group."""
+        if not self._v2:
+            return {}
+        below = path.strip("/")
+        texts = {one: _there(f"{self._mount}/{below}/{one}.pressure") for one in pressure.RESOURCES}
+        return {name: waited for name, text in texts.items() if (waited := pressure.some_seconds(text)) is not None}
+
     def _read_v1(self, below: str, network: bool) -> Counters:
         top = self._mount
         memory = f"{top}/memory/{below}"
         used = int(_read(f"{memory}/memory.usage_in_bytes"))
+        stat = _fields(_read(f"{memory}/memory.stat"))
+        uncached = max(used - stat.get(b"total_cache", 0), 0)
         return Counters(
             cpu_ns=int(_read(f"{top}/cpuacct/{below}/cpuacct.usage")),
-            memory=max(used - _field(_read(f"{memory}/memory.stat"), b"total_cache"), 0),
+            memory=uncached,
+            held=uncached + stat.get(b"total_shmem", 0),
             oom_kills=_field(_there(f"{memory}/memory.oom_control"), b"oom_kill"),
             network=self._network(f"{memory}/cgroup.procs") if network else None,
             **_blkio(_there(f"{top}/blkio/{below}/blkio.throttle.io_service_bytes_recursive")),
@@ -91,9 +107,12 @@ class ContainerCounters:
     def _read_v2(self, below: str, network: bool) -> Counters:
         place = f"{self._mount}/{below}"
         used = int(_read(f"{place}/memory.current"))
+        stat = _fields(_read(f"{place}/memory.stat"))
+        droppable = stat.get(b"file", 0) - stat.get(b"shmem", 0) + stat.get(b"slab_reclaimable", 0)
         return Counters(
             cpu_ns=_field(_read(f"{place}/cpu.stat"), b"usage_usec") * 1000,
-            memory=max(used - _field(_read(f"{place}/memory.stat"), b"inactive_file"), 0),
+            memory=max(used - stat.get(b"inactive_file", 0), 0),
+            held=max(used - droppable, 0),
             oom_kills=_field(_there(f"{place}/memory.events"), b"oom_kill"),
             network=self._network(f"{place}/cgroup.procs") if network else None,
             **_io(_there(f"{place}/io.stat")),

@@ -45,6 +45,15 @@ def stalls(proc: Path = Path("/proc")) -> list[Stall]:
     return found
 
 
+def some_seconds(text: bytes) -> float | None:
+    """Of one such file, the time in which at least something was waiting; None when it does not say."""
+    for line in text.splitlines():
+        if line.startswith(b"some "):
+            total = line.rpartition(b"total=")[2]
+            return int(total) / 1e6 if total.isdigit() else None
+    return None
+
+
 def _parse(resource: str, text: str) -> list[Stall]:
     found = []
     for line in text.splitlines():

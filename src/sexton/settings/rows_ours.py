@@ -22,6 +22,12 @@ def _url(raw: str) -> str:
     return raw.rstrip("/")
 
 
+def _namespace(raw: str) -> str:
+    if not re.fullmatch(r"[0-9A-Za-z._/#:-]{1,255}", raw) or raw.startswith(("AWS/", ":")):
+        raise BadValue("must be a namespace of up to 255 letters, digits and ._/#:- that does not begin with AWS/")
+    return raw
+
+
 ROWS: tuple[Setting, ...] = (
     Setting("SEXTON_LISTEN", "listen", values.text, "address and port of the control plane"),
     Setting(
@@ -107,6 +113,13 @@ ROWS: tuple[Setting, ...] = (
         "how long a service's task runs before it counts as healthy",
         "seconds",
         minimum=0.1,
+    ),
+    Setting(
+        "SEXTON_CLOUDWATCH_NAMESPACE",
+        "cloudwatch",
+        _namespace,
+        "namespace of CloudWatch to which the agent puts its tasks' metrics every minute, such as "
+        "ECS/ContainerInsights; empty means that none are put",
     ),
     Setting(
         "SEXTON_PULL_LIMIT",

@@ -130,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ca_bundle: str = ""
     keep_stopped: float = 3600.0
     service_settle: float = 40.0
+    cloudwatch: str = ""
     pull_limit: int = 8
     disk_reserve: int = 10
     debug_loop: bool = False

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from sexton.agent import introspection as module
+from sexton.agent.groups import Groups
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.metadata.sights import Sights
@@ -20,6 +21,7 @@ from sexton.agent.metrics import Metrics
 from sexton.agent.session import Session
 from sexton.agent.stats import MIB, CgroupStats, Subject
 from sexton.agent.telemetry import Telemetry
+from sexton.agent.use import Use
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import EngineInfo
@@ -72,7 +74,9 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
             host.context.supplies.roles,
         )
         telemetry = Telemetry(nobody, nobody, nobody, host.context, "r", info, host.engine, stats, health)
-        metrics = Metrics(host.context, host.engine, session, telemetry, host.reporter, stats, health)
+        groups = Groups(host.context.cgroups, info.cgroup_driver)
+        use = Use(host.context.identity, host.engine, groups, stats.counters, 1, tmp_path / "proc")
+        metrics = Metrics(host.context, host.engine, session, telemetry, host.reporter, stats, health, use.look)
         nursery = Nursery("introspection")
         port = free_port()
         handler = Introspection(host.context.identity, host.engine, Sights(host.runtime), metrics)
@@ -181,9 +185,11 @@ async def test_everything_else_is_answered_with_what_there_is(asked: Asked) -> N
 async def test_figures_of_tasks_containers_connections_and_host(asked: Asked, tmp_path: Path) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
-    await asked.host.engine.take([task(1)], 1)
+    await asked.host.engine.take([task(1, container(cpu=256, memory=64), cpu=0.5)], 1)
     await asked.host.until_running()
     known = asked.host.known()
+    (tmp_path / f"cpu/ecs/{1:032x}").mkdir(parents=True)
+    (tmp_path / f"cpu/ecs/{1:032x}/cpu.stat").write_text("nr_periods 10\nnr_throttled 4\nthrottled_time 2500000000\n")
     v1(tmp_path, f"ecs/{1:032x}/{known.runtime_id}", 3_000_000_000, 5 * MIB, MIB)
     sent(tmp_path / "proc", 1000, 10)
     asked.stats.read([Subject(known.runtime_id, f"/ecs/{1:032x}/{known.runtime_id}", network=True)], 1.0)
@@ -202,6 +208,14 @@ async def test_figures_of_tasks_containers_connections_and_host(asked: Asked, tm
     assert found["sexton_agent_connected", (("channel", "acs"),)] == 0
     assert found["sexton_agent_tasks", (("status", "RUNNING"),)] == 1
     assert values["sexton_engine_up"] == 1 and values["process_resident_memory_bytes"] > 1 << 20
+    its = {name: value for name, value in labels.items() if name != "container"}
+    assert found["sexton_task_reserved_cores", tuple(sorted((its | {"limit": "yes"}).items()))] == 0.5
+    assert found["sexton_task_cpu_throttled_periods_total", tuple(sorted(its.items()))] == 4
+    assert found["sexton_task_cpu_throttled_seconds_total", tuple(sorted(its.items()))] == 2.5
+    promised = tuple(sorted((labels | {"limit": "no"}).items()))
+    assert found["sexton_container_reserved_cores", promised] == 0.25
+    assert found["sexton_container_reserved_memory_bytes", promised] == 64 * MIB
+    assert values["sexton_container_memory_held_bytes"] == 4 * MIB
     assert "sexton_agent_reports_pending" in values and "sexton_agent_errors_total" in values
 
 

@@ -29,7 +29,7 @@ def v1(root: Path, name: str = "ecs/t/c") -> Path:
     write(
         mount / "memory" / name,
         memory__usage_in_bytes=1000,
-        memory__stat="cache 1\ntotal_cache 300",
+        memory__stat="cache 1\ntotal_cache 300\ntotal_shmem 50",
         memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2",
         cgroup__procs="77\n78",
     )
@@ -41,13 +41,13 @@ def v1(root: Path, name: str = "ecs/t/c") -> Path:
 
 def v2(root: Path, name: str = "ecs/t/c") -> Path:
     mount = root / "cgroup"
-    mount.mkdir(exist_ok=True)
+    mount.mkdir(parents=True, exist_ok=True)
     (mount / "cgroup.controllers").touch()
     write(
         mount / name,
         cpu__stat="usage_usec 5\nnr_periods 10\nnr_throttled 3\nthrottled_usec 4",
         memory__current=1000,
-        memory__stat="anon 5\ninactive_file 300",
+        memory__stat="anon 5\ninactive_file 300\nfile 350\nshmem 150\nslab_reclaimable 50",
         memory__events="low 0\noom 3\noom_kill 2",
         io__stat="8:0 rbytes=10 wbytes=20 rios=1 wios=1\n8:16 rbytes=1 wbytes=2",
         cgroup__procs="77\n78",
@@ -65,9 +65,21 @@ def test_everything_of_one_container(tmp_path, tree, throttled):
     reader = ContainerCounters(tree(tmp_path), proc(tmp_path))
     network = Network(1100, 11, 1, 2, 2200, 22, 3, 4)
 
-    assert reader.read("/ecs/t/c", network=True) == Counters(5_000, 700, 11, 22, 2, network)
+    assert reader.read("/ecs/t/c", network=True) == Counters(5_000, 700, 11, 22, 2, network, 750)
     assert reader.read("/ecs/t/c", network=False).network is None
     assert reader.throttling("/ecs/t/c") == Throttling(10, 3, throttled)
+
+
+def test_time_in_which_a_group_waited_is_told_by_v2_alone(tmp_path):
+    mount = v2(tmp_path / "two")
+    place = mount / "ecs/t/c"
+    line = "avg10=0.00 avg60=1.00 avg300=0.00 total"
+    (place / "cpu.pressure").write_text(f"some {line}=2500000\nfull {line}=1\n")
+    (place / "memory.pressure").write_text("some what\n")
+
+    assert ContainerCounters(mount).stalled("/ecs/t/c") == {"cpu": 2.5}
+    assert ContainerCounters(mount).stalled("/ecs/t/other") == {}
+    assert ContainerCounters(v1(tmp_path / "one")).stalled("/ecs/t/c") == {}
 
 
 @pytest.mark.parametrize("tree", [v1, v2])
@@ -84,7 +96,7 @@ def test_what_this_kernel_does_not_have_is_left_out(tmp_path):
     (mount / "blkio/ecs/t/c/blkio.throttle.io_service_bytes_recursive").unlink()
     (mount / "memory/ecs/t/c/cgroup.procs").write_text("")
 
-    assert ContainerCounters(mount, proc(tmp_path)).read("ecs/t/c", network=True) == Counters(5_000, 700)
+    assert ContainerCounters(mount, proc(tmp_path)).read("ecs/t/c", network=True) == Counters(5_000, 700, held=750)
 
 
 def test_a_file_that_is_no_number_gives_no_counters(tmp_path):

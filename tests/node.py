@@ -225,9 +225,13 @@ class Node:
 
     def ecs(self, **config: Any) -> Any:
         """A stock client of the control plane."""
+        return self.client("ecs", **config)
+
+    def client(self, service: str, **config: Any) -> Any:
+        """The same of another of its services."""
         key = self.credentials()
         return boto3.client(
-            "ecs",
+            service,
             endpoint_url=self.endpoint,
             region_name=REGION,
             aws_access_key_id=key["AWS_ACCESS_KEY_ID"],

@@ -83,13 +83,13 @@ def test_apply_change_plan_destroy(node: Node, busybox_image: str, tmp_path: Pat
     terraform = Terraform(tmp_path / "configuration", node, busybox_image)
     ecs = node.ecs()
 
-    first = {"copies": 2, "message": "one", "team": "a", "insights": "enabled", "share": 100}
+    first = {"copies": 2, "message": "one", "team": "a", "insights": "enabled", "share": 100} | network(80)
     terraform.run("apply", "-auto-approve", **first)
     assert running(ecs, "tf-web") == 2
     assert running(ecs, "tf-each") == 1
 
     # Another definition, another count, other tags and settings: a roll, a scaling, and updates in place.
-    second = {"copies": 3, "message": "two", "team": "b", "insights": "disabled", "share": 50}
+    second = {"copies": 3, "message": "two", "team": "b", "insights": "disabled", "share": 50} | network(8080)
     terraform.run("apply", "-auto-approve", **second)
     service = ecs.describe_services(services=["tf-web"], include=["TAGS"])["services"][0]
     assert (service["runningCount"], len(service["deployments"])) == (3, 1)
@@ -99,6 +99,12 @@ def test_apply_change_plan_destroy(node: Node, busybox_image: str, tmp_path: Pat
     task = ecs.list_tasks(serviceName="tf-web")["taskArns"][0]
     tags = {one["key"]: one["value"] for one in ecs.list_tags_for_resource(resourceArn=task)["tags"]}
     assert tags.items() >= {"team": "b", "aws:ecs:serviceName": "tf-web"}.items()
+
+    ec2 = node.client("ec2")
+    (group,) = ec2.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["web"]}])["SecurityGroups"]
+    allowed = {(one["IpProtocol"], one["FromPort"]) for one in group["IpPermissions"]}
+    assert allowed == {("tcp", 8080), ("icmpv6", -1)}
+    before = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
 
     # 2 would mean that something is to be changed.
     assert "No changes." in terraform.run("plan", "-detailed-exitcode", **second)
@@ -110,7 +116,15 @@ def test_apply_change_plan_destroy(node: Node, busybox_image: str, tmp_path: Pat
     assert ecs.list_task_definitions()["taskDefinitionArns"] == []
     named = ecs.describe_capacity_providers()["capacityProviders"]
     assert {one["name"] for one in named if one["status"] == "ACTIVE"} == {"FARGATE", "FARGATE_SPOT"}
+    assert ec2.describe_vpcs()["Vpcs"] == before
+    assert {one["VpcId"] for one in ec2.describe_subnets()["Subnets"]} == {before[0]["VpcId"]}
+    assert [one["GroupName"] for one in ec2.describe_security_groups()["SecurityGroups"]] == ["default"]
+    assert ec2.describe_network_interfaces()["NetworkInterfaces"] == []
     until(lambda: not ecs.list_tasks()["taskArns"], "no task is left")
+
+
+def network(port: int, copies: int = 0) -> dict[str, object]:
+    return {"port": port, "vpc_copies": copies}
 
 
 def running(ecs: Any, name: str) -> int:

@@ -18,6 +18,7 @@ from sexton.cli.events import events
 from sexton.cli.findings import explain_command, findings_app, fix_command
 from sexton.cli.gate import gate_command
 from sexton.cli.keys import keys_app
+from sexton.cli.net import net_command
 from sexton.cli.replay import replay_command
 from sexton.cli.tasks import logs, ps, why
 from sexton.cli.top import top
@@ -76,6 +77,7 @@ app.command("logs", rich_help_panel=_LOOK)(logs)
 app.command("events", rich_help_panel=_LOOK)(events)
 app.command("top", rich_help_panel=_LOOK)(top)
 app.command("advise", rich_help_panel=_LOOK)(advise_command)
+app.command("net", rich_help_panel=_LOOK)(net_command)
 app.command("doctor", rich_help_panel=_LOOK)(doctor_command)
 app.add_typer(findings_app, name="findings", rich_help_panel=_LOOK)
 app.command("explain", rich_help_panel=_LOOK)(explain_command)

@@ -39,6 +39,7 @@ from sexton.control.own.door import OwnDoor
 from sexton.control.own.events import EventsPath
 from sexton.control.own.export import ExportPath
 from sexton.control.own.keys import KeysPath
+from sexton.control.own.network import NetworkPath
 from sexton.control.presence import Replica, Undertaker, replica_name
 from sexton.control.query.door import SERVICES, QueryDoor
 from sexton.control.records import Records
@@ -217,12 +218,14 @@ class ControlPlane:
 
     def _own_paths(self, store: Store, context: Context, verifier: Verifier) -> Upgrade:
         assert self._keys is not None
+        assert self._links is not None
         assert context.events is not None
         self._streams = EventsPath(context, context.events)
         handlers = {
             "keys": KeysPath(context, self._keys).serve,
             "events": self._streams.serve,
             "export": ExportPath(context, store).serve,
+            "network": NetworkPath(context, self._links[0].networks).serve,
         }
         self.own_words = tuple(handlers)
         return OwnDoor(verifier, handlers, self._options.limits.body).serve

@@ -20,7 +20,10 @@ provider "aws" {
   skip_metadata_api_check     = true
   skip_region_validation      = true
   skip_requesting_account_id  = true
-  endpoints { ecs = var.endpoint }
+  endpoints {
+    ecs = var.endpoint
+    ec2 = var.endpoint
+  }
   default_tags { tags = { owner = "tests" } }
 }
 
@@ -159,7 +162,7 @@ resource "aws_ecs_service" "serverless" {
   task_definition = aws_ecs_task_definition.serverless.arn
   desired_count   = 0
   launch_type     = "FARGATE"
-  network_configuration { subnets = ["subnet-1"] }
+  network_configuration { subnets = [aws_subnet.tasks.id] }
 }
 
 resource "aws_ecs_service" "outside" {

@@ -354,7 +354,9 @@ async def describe(context: Context, call: Call, request: DescribeSecurityGroupR
 
 
 def shown(context: Context, call: Call, group: GroupRecord, rule: RuleRecord, egress: bool) -> dict[str, Any]:
-    peer = {"groupId": rule.group, "userId": context.account} if rule.group else None
+    # Without its owner, which is always the same here: Terraform with skip_requesting_account_id does not know that
+    # this account is its own, and would find a group of somebody else's in every plan.
+    peer = {"groupId": rule.group} if rule.group else None
     return {
         "securityGroupRuleId": rule.id,
         "securityGroupRuleArn": asking.arn(context, call, f"security-group-rule/{rule.id}"),

@@ -68,7 +68,7 @@ class AcsLink:
         self._verifier = verifier
         self._sessions: dict[str, Session] = {}
         self._closings = Nursery("acs-closings")
-        self._networks = NetworkNews(context)
+        self.networks = NetworkNews(context)
         self._askings = asyncio.Semaphore(MOST_ASKINGS)
         context.records.tasks.listen(self._on_task)
         context.records.instances.listen(self._on_instance)
@@ -148,7 +148,7 @@ class AcsLink:
             await nursery.close()
             if self._sessions.get(peer.instance_arn) is session:
                 del self._sessions[peer.instance_arn]
-                self._networks.leave(peer.instance_arn)
+                self.networks.leave(peer.instance_arn)
                 log.info(
                     "agent disconnected", extra={"instance": peer.instance_arn, "code": socket.response.close_code}
                 )
@@ -215,16 +215,16 @@ class AcsLink:
         if not session.peer.networks:
             return None
         instance, now = session.peer.instance_arn, time.monotonic()
-        mark = self._networks.mark(instance, session.changed.set)
+        mark = self.networks.mark(instance, session.changed.set)
         if not session.told.due(mark, now):
             return None
-        wait = session.told.wait(self._networks.pause(), now)
+        wait = session.told.wait(self.networks.pause(), now)
         if wait and not urgent:
             return wait
         message_id = self._context.new_id()
         session.told.tell(mark, message_id, now)
         message = msgspec.structs.replace(
-            self._networks.state(instance),
+            self.networks.state(instance),
             message_id=message_id,
             cluster_arn=self._cluster_arn(session),
             container_instance_arn=instance,

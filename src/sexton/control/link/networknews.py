@@ -91,6 +91,18 @@ class NetworkNews:
         self._cost += (time.perf_counter() - began - self._cost) / 16
         return message
 
+    def whole(self, region: str) -> wire.SextonNetworkMessage:
+        """All that any host of a region is told, and of every interface the host it is on."""
+        records = self._context.records
+        vpcs = sorted({entry.value.vpc for _, entry in records.interfaces.under(region) if entry.value.task})
+        shared = [self._of(vpc) for vpc in vpcs]
+        return wire.SextonNetworkMessage(
+            revision=records.revision,
+            subnets=tuple(one for each in shared for one in each.subnets),
+            groups=tuple(_group(one.value) for _, one in records.groups.under(region) if one.value.vpc in vpcs),
+            interfaces=tuple(one for each in shared for _, one in each.interfaces),
+        )
+
     def _own(self, instance: str) -> list[InterfaceRecord]:
         return [entry.value for entry in self._context.records.interfaces.group(instance)]
 

@@ -5,6 +5,7 @@ POST   /sexton/keys                 a new one, with its secret
 POST   /sexton/keys/ID/ACTION       disable, enable, rotate
 DELETE /sexton/keys/ID
 GET    /sexton/events               the stream of state changes
+GET    /sexton/network              the networks of all tasks, as hosts are told of them
 GET    /sexton/export               the whole store, as ``sexton control export`` writes it
 """
 

@@ -218,7 +218,7 @@ class AcsLink:
         mark = self.networks.mark(instance, session.changed.set)
         if not session.told.due(mark, now):
             return None
-        wait = session.told.wait(self.networks.pause(), now)
+        wait = session.told.wait(self.networks, now)
         if wait and not urgent:
             return wait
         message_id = self._context.new_id()

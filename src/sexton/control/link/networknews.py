@@ -3,8 +3,8 @@
 Everything that hosts share of a VPC (who is where, in which groups) is put together once per change and kept until the
 next; what one host is told is that, its own interfaces told apart, with the groups of its own. A connection is told
 when that is not what it was told last, so a change costs messages only where it matters.
-Changes that come together are one message: a host is told at most every ``PAUSE`` seconds, and with thousands of
-interfaces so seldom that making messages never takes more than a part of the time (``BUSY``). Whoever has no awsvpc
+Changes that come together are one message: a host is told at most every ``PAUSE`` seconds, and hosts take turns when
+there is so much to say that making messages would take more than a part of the time (``BUSY``). Whoever has no awsvpc
 task costs nothing.
 """
 
@@ -52,13 +52,16 @@ class NetworkNews:
         self._made = 0
         self._wakes: dict[str, dict[str, Callable[[], None]]] = {}  # of connections, by VPC and instance
         self._cost = 0.0  # of making one message, in seconds
+        self._free_at = 0.0  # when the next message may be made
         context.network.listen(self._changed)
         context.records.groups.listen(self._on_group)
         context.records.instances.listen(self._on_instance)
 
-    def pause(self) -> float:
-        """How long a connection waits between two messages."""
-        return max(PAUSE, self._cost * max(map(len, self._wakes.values()), default=0) / BUSY)
+    def turn(self, earliest: float) -> float:
+        """When a connection may be told, which is not before ``earliest``; the turn is its own."""
+        begins = max(earliest, self._free_at)
+        self._free_at = begins + self._cost / BUSY
+        return begins
 
     def mark(self, instance: str, wake: Callable[[], None]) -> Mark:
         """What to tell two states of a container instance apart by; ``wake`` is called when it may be another."""
@@ -174,6 +177,7 @@ class Told:
         self._message = ""
         self._at = 0.0
         self._acknowledged = True
+        self._turn: float | None = None
 
     def due(self, mark: Mark, now: float) -> bool:
         """Whether the other side does not have this: never told, or told and not acknowledged for too long."""
@@ -181,13 +185,16 @@ class Told:
 
     def tell(self, mark: Mark, message: str, now: float) -> None:
         self._mark, self._message, self._at, self._acknowledged = mark, message, now, False
+        self._turn = None
 
     def acknowledge(self, message: str) -> None:
         self._acknowledged = self._acknowledged or message == self._message
 
-    def wait(self, pause: float, now: float) -> float:
-        """How long until another message may be sent."""
-        return max(0.0, self._at + pause - now)
+    def wait(self, news: NetworkNews, now: float) -> float:
+        """How long until its turn to be told."""
+        if self._turn is None:
+            self._turn = news.turn(max(now, self._at + PAUSE))
+        return max(0.0, self._turn - now)
 
     def unanswered(self) -> bool:
         return not self._acknowledged

@@ -35,7 +35,7 @@ STATE = SextonNetworkMessage(
         ),
         Interface(
             id="eni-db", subnet="subnet-1", mac="02:1", ipv4="10.0.0.6", groups=("sg-db", "sg-web"),
-            task_arn="arn:aws:ecs:us-east-1:1:task/default/abd456",
+            task_arn="arn:aws:ecs:us-east-1:1:task/default/ab4456",
         ),
         Interface(id="eni-shut", subnet="subnet-1", mac="02:3", ipv4="10.0.0.8", groups=("sg-db",)),
         Interface(id="eni-far", subnet="subnet-1", mac="02:4", ipv4="10.0.0.7", groups=("sg-x",), host="192.0.2.2"),
@@ -70,12 +70,12 @@ def test_what_is_no_target(text):
 
 
 def test_the_rule_that_allows_is_named():
-    found = why("abd", "abc:80")
+    found = why("ab4", "abc:80")
 
     assert (found.passes, found.rules) == (True, ("sgr-out", "sgr-80"))
     assert found.headline == "passes: tcp 80 from 10.0.0.6 to 10.0.0.5"
     assert found.sentences == (
-        "out of task abd456 (10.0.0.6): allowed by sgr-out of sg-web (web): everything to 0.0.0.0/0",
+        "out of task ab4456 (10.0.0.6): allowed by sgr-out of sg-web (web): everything to 0.0.0.0/0",
         "into task abc123 (10.0.0.5): allowed by sgr-80 of sg-web (web): tcp 80-81 from 10.0.0.0/8",
     )
 
@@ -125,7 +125,7 @@ def test_two_vpcs_are_two_worlds():
         ("nobody", "10.0.0.5:80", "cannot find 'nobody'"),
         ("192.0.2.1", "192.0.2.2:80", "neither 192.0.2.1 nor 192.0.2.2 is an interface"),
         ("10.0.0.6", "[fd00::5]:80", "one end is an IPv4 address"),
-        ("abd", "[fd00::5]:80", "has no IPv6 address"),
+        ("ab4", "[fd00::5]:80", "has no IPv6 address"),
     ],
 )
 def test_what_cannot_be_judged_says_why(source, aim, words):

@@ -128,18 +128,20 @@ class Node:
         *,
         split: bool = False,
         leave_nothing: bool = False,
+        host: str = "127.0.0.1",
         environment: dict[str, str] | None = None,
     ) -> None:
         self.root = root
         self.engine_url = engine_url
         self.port = free_port()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.host = host
+        self.endpoint = f"http://{host}:{self.port}"
         self._split = split
         self._more = {**QUIET, "ECS_IMAGE_PULL_BEHAVIOR": "prefer-cached"} | (environment or {})
         self._made: list[Role] = []
         self._instances: set[str] = set()
         self._had_parents = set(CGROUPS.glob("*/ecs")) | set(CGROUPS.glob("ecs"))
-        listen = ("--listen", f"127.0.0.1:{self.port}")
+        listen = ("--listen", f"{host}:{self.port}", *(["--insecure-plaintext"] if host != "127.0.0.1" else []))
         on_engine = ("--docker-host", engine_url, *(["--leave-nothing"] if leave_nothing else []))
         root.mkdir(parents=True, exist_ok=True)
         if split:
@@ -242,7 +244,7 @@ class Node:
         )
 
     def control_answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2.0)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=2.0)
         with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

@@ -30,6 +30,7 @@ from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
 from sexton.agent.metadata.endpoint import TaskEndpoint
+from sexton.agent.metadata.services import TaskServices
 from sexton.agent.metadata.where import Where
 from sexton.agent.metrics import Metrics
 from sexton.agent.oom import Victims
@@ -54,6 +55,7 @@ from sexton.cloud.places import dns_suffix
 from sexton.cloud.services import Services
 from sexton.core.hostpool import Pool, Share
 from sexton.core.resources import registered
+from sexton.core.task import DesiredTask
 from sexton.host.shutdown import system_stops
 from sexton.host.taskcgroup import TaskCgroups
 from sexton.kit.certificate import CertificateError, trusting
@@ -102,6 +104,7 @@ class Agent:
         self._engine: Engine | None = None
         self._cgroups: TaskCgroups | None = None
         self._endpoint: TaskEndpoint | None = None
+        self._services: TaskServices | None = None
         self._history = History()
         self._victims = Victims()
         self._sizing: Sizing | None = None
@@ -146,7 +149,13 @@ class Agent:
             client,
             state.checkpoint,
             settings,
-            register.attributes(settings, info, task_limits=limits),
+            register.attributes(
+                settings,
+                info,
+                task_limits=limits,
+                endpoint=self._endpoint.open,
+                endpoint_of_host=self._endpoint.serves_host,
+            ),
             capacity,
             who,
             await ec2.tags(self._http, environment, who, settings, credentials),
@@ -173,7 +182,7 @@ class Agent:
         saved: Sequence[Saved],
     ) -> None:
         assert self._runtime and self._http and self._checkpoint and self._endpoint
-        settings = self._options.settings
+        settings, http = self._options.settings, self._http
         reserved = frozenset(settings.reserved_ports + settings.reserved_ports_udp)
         context = StepContext(
             runtime=self._runtime,
@@ -187,11 +196,22 @@ class Agent:
         )
         self._saving.start("checkpoint", self._checkpoint.run())
         self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
+        self._services = TaskServices(
+            self._endpoint,
+            settings,
+            identity,
+            context.supplies.roles,
+            self._engine.find,
+            lambda keys: EcsClient(endpoint_of(settings), settings.region, keys, http),
+        )
         self._endpoint.serve(context, info, client, self._engine.runners, where)
         await self._endpoint.start(self._links)
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
         self._engine.on_oom = self._name_victim
+        self._engine.on_stopped = self._after_stop
+        if self._endpoint.open:
+            self._links.start("faults", self._services.clear_faults(self._engine.runners()))
         health = InstanceHealth(self._runtime)
         session = Session(
             self._http,
@@ -275,6 +295,10 @@ class Agent:
         if self._sizing is not None:
             self._sizing.killed(runner, container)
 
+    def _after_stop(self, desired: DesiredTask) -> None:
+        if desired.task.enable_fault_injection and self._services is not None and self._engine is not None:
+            self._work.start("faults", self._services.clear_faults(self._engine.runners()))
+
     def _look_at(self, health: InstanceHealth) -> None:
         self._links.start("health", health.check())
 
@@ -285,10 +309,14 @@ class Agent:
         await self._links.close()
         if self._options.leave_nothing and self._engine is not None:
             await self._engine.leave_nothing(LEAVE_SECONDS)
+            if self._services is not None and self._endpoint is not None and self._endpoint.open:
+                await self._services.clear_faults(())
         if self._listener is not None:
             await self._listener.close()
         if self._endpoint is not None:
             await self._endpoint.close()
+        if self._services is not None:
+            self._services.close()
         await self._work.close()
         await self._saving.close()
         if self._checkpoint is not None:

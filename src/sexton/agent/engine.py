@@ -63,6 +63,7 @@ class Engine:
         self.health_changed = asyncio.Event()  # whoever reports it clears it
         self._was_away = False
         self.on_oom: Callable[[Runner, str], None] = lambda runner, container: None
+        self.on_stopped: Callable[[DesiredTask], None] = lambda desired: None
         self.answering = False  # whether the engine's event stream is up
 
     def runners(self) -> tuple[Runner, ...]:
@@ -174,10 +175,14 @@ class Engine:
             if self._context.files is not None:
                 self._context.files.changed(desired, known)
         self._runners[desired.arn] = runner
+        self._context.supplies.expect_keys(desired.task, stopped=known.status is TaskStatus.STOPPED)
         self._empty.clear()
         self._nursery.start(f"run-{runner.task_id}", self._run(runner, restored=restored))
 
     def _changed(self, desired: DesiredTask, known: KnownTask) -> None:
+        if known.status is TaskStatus.STOPPED:
+            self._context.supplies.roles.stopped(desired.arn)
+            self.on_stopped(desired)
         self._checkpoint.changed(desired, known)
         if self._context.files is not None:
             self._context.files.changed(desired, known)

@@ -57,8 +57,16 @@ _ALWAYS = (
 REGISTER_BACKOFF = Backoff(first=0.2, cap=60.0)
 
 
-def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> tuple[ecs.Attribute, ...]:
-    """What this host advertises."""
+def attributes(
+    settings: Settings,
+    engine: EngineInfo,
+    *,
+    task_limits: bool,
+    endpoint: bool = False,
+    endpoint_of_host: bool = False,
+) -> tuple[ecs.Attribute, ...]:
+    """What this host advertises. ``endpoint``: tasks reach the agent, ``endpoint_of_host``: those in the host's own
+    network do too."""
     offered = [_E + word for word in _ALWAYS]
     if not settings.disable_health_checks and any(_version(one) >= (1, 24) for one in engine.api_versions):
         offered.append(_E + "container-health-check")
@@ -83,6 +91,12 @@ def attributes(settings: Settings, engine: EngineInfo, *, task_limits: bool) -> 
         for driver in settings.logging_drivers
         if driver == "none" or driver in engine.log_drivers
     ]
+    if endpoint and not settings.external:
+        offered.append(_E + "fault-injection")
+    if endpoint and settings.task_roles:
+        offered.append(_C + "task-iam-role")
+    if endpoint_of_host and settings.task_roles_host:
+        offered.append(_C + "task-iam-role-network-host")
     if task_limits:
         offered += [_E + "task-cpu-mem-limit", _E + "increased-task-cpu-limit"]
     facts = {

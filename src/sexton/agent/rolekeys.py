@@ -1,7 +1,9 @@
 """The keys of tasks' roles: in memory only, from the control plane's messages, for as long as the task needs them.
 
 They come inside payloads and are renewed by messages of their own; after a restart of this process they are sent again
-on the first connection. A step that needs an execution role's keys waits a minute for them and then gives up.
+on the first connection, and until then only the ids under which tasks ask for them are known. A task's own keys end
+with the task, those of its execution role when it is cleaned up. A step that needs an execution role's keys waits a
+minute for them and then gives up.
 
 A control plane that is not Amazon's may send no roles at all. Then the agent's own credentials pay for the call, and
 where it has none from the usual places, those it registered with.
@@ -41,8 +43,16 @@ class Sent(NamedTuple):
     keys: acs_task.IAMRoleCredentials
 
 
+class Served(NamedTuple):
+    """Whose keys an id means; ``keys`` is None while they are on their way."""
+
+    task: str
+    role: str
+    keys: acs_task.IAMRoleCredentials | None
+
+
 class RoleKeys:
-    """Keys by task and role."""
+    """Keys by task and role, and by the ids under which tasks ask for them."""
 
     def __init__(
         self, own: CredentialSource, *, may_use_own: bool = False, clock: Callable[[], float] = time.time
@@ -50,7 +60,8 @@ class RoleKeys:
         self._own = own
         self._may_use_own = may_use_own
         self._clock = clock
-        self._kept: dict[tuple[str, str], tuple[str, Credentials]] = {}
+        self._kept: dict[tuple[str, str], acs_task.IAMRoleCredentials] = {}
+        self._ids: dict[str, tuple[str, str]] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -63,18 +74,31 @@ class RoleKeys:
         keys = sent.keys
         if not (keys.credentials_id and keys.access_key_id and keys.secret_access_key):
             return False
-        credentials = Credentials(
-            keys.access_key_id, keys.secret_access_key, keys.session_token or None, _moment(keys.expiration)
-        )
-        self._kept[sent.task, sent.role] = (keys.credentials_id, credentials)
+        if not self.expect(sent.task, sent.role, keys.credentials_id):
+            return False
+        self._kept[sent.task, sent.role] = keys
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         return True
 
+    def expect(self, task: str, role: str, credentials_id: str) -> bool:
+        """Know an id, as a saved task names it, before its keys are here; False when it is another task's."""
+        return self._ids.setdefault(credentials_id, (task, role)) == (task, role)
+
     def find(self, task: str, role: str) -> tuple[str, Credentials] | None:
         """Id and keys of one role, unless they have ended."""
-        found = self._kept.get((task, role))
-        return None if found is None or found[1].expired(self._clock()) else found
+        keys = self._kept.get((task, role))
+        if keys is None:
+            return None
+        found = Credentials(
+            keys.access_key_id or "", keys.secret_access_key or "", keys.session_token or None, _moment(keys.expiration)
+        )
+        return None if found.expired(self._clock()) else (keys.credentials_id or "", found)
+
+    def under(self, credentials_id: str) -> Served | None:
+        """Whose keys an id means. Whether they have ended is for whoever uses them to see."""
+        owner = self._ids.get(credentials_id)
+        return None if owner is None else Served(*owner, self._kept.get(owner))
 
     async def execution(self, task: acs_task.Task) -> CredentialSource:
         """Whose keys sign what a task needs before it starts; MissingRole when none come within a minute."""
@@ -87,22 +111,37 @@ class RoleKeys:
                     await self._changed.wait()
         except TimeoutError:
             raise MissingRole from None
-        return _OfTask(self, arn)
+        return _OfTask(self, arn, EXECUTION)
+
+    def source(self, task: str, role: str) -> CredentialSource:
+        """The keys of one role of a task, as they are at each moment."""
+        return _OfTask(self, task, role)
+
+    def stopped(self, task: str) -> None:
+        """Nothing of the task runs any more that could act in its role."""
+        self._drop(task, TASK)
 
     def forget(self, task: str) -> None:
+        """Nothing is left of the task."""
         for role in (EXECUTION, TASK):
-            self._kept.pop((task, role), None)
+            self._drop(task, role)
+
+    def _drop(self, task: str, role: str) -> None:
+        self._kept.pop((task, role), None)
+        for one in [one for one, owner in self._ids.items() if owner == (task, role)]:
+            del self._ids[one]
 
 
 class _OfTask:
-    """The keys of a task's execution role at each moment."""
+    """The keys of one role of a task at each moment."""
 
-    def __init__(self, keys: RoleKeys, task: str) -> None:
+    def __init__(self, keys: RoleKeys, task: str, role: str) -> None:
         self._keys = keys
         self._task = task
+        self._role = role
 
     async def current(self) -> Credentials:
-        found = self._keys.find(self._task, EXECUTION)
+        found = self._keys.find(self._task, self._role)
         if found is None:
             raise NoCredentials(())
         return found[1]

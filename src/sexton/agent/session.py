@@ -261,9 +261,13 @@ class Session:
     async def _payload(self, socket: aiohttp.ClientWebSocketResponse, message: payload.Payload) -> None:
         # Stops first: what they free may be what the others need.
         for sent in message.roles:
-            self._roles.take(sent)
+            if not self._has_no_use(sent):
+                self._roles.take(sent)
         ordered = sorted(message.tasks, key=lambda task: task.desired_status != "STOPPED")
         await self._engine.take(ordered, message.sequence)
+        for sent in message.roles:
+            if self._engine.find(sent.task) is None:  # not taken in after all
+                self._roles.forget(sent.task)
         for bad in message.bad:
             self._engine.reject(bad.arn, bad.reason)
         if not message.bad:
@@ -276,11 +280,19 @@ class Session:
         keys, arn = renewed.role_credentials, renewed.task_arn or ""
         if keys is None or not renewed.message_id or renewed.role_type not in (EXECUTION, TASK):
             return
+        sent = Sent(arn, renewed.role_type, keys)
         if self._engine.find(arn) is None:
             log.warning("keys of a task that is not here", extra={"task": arn})
-        elif self._roles.take(Sent(arn, renewed.role_type, keys)):
+        elif self._has_no_use(sent):
+            await self._send(socket, _have(renewed.message_id, keys))
+        elif self._roles.take(sent):
             log.info("keys renewed", extra={"task": arn, "role": renewed.role_type})
             await self._send(socket, _have(renewed.message_id, keys))
+
+    def _has_no_use(self, sent: Sent) -> bool:
+        """Whether these are a task's own keys, and it has stopped."""
+        runner = self._engine.find(sent.task)
+        return sent.role == TASK and runner is not None and runner.known.status is TaskStatus.STOPPED
 
     async def _reconcile(self, socket: aiohttp.ClientWebSocketResponse, manifest: acs.TaskManifestMessage) -> None:
         timeline = manifest.timeline if manifest.timeline is not None else -1

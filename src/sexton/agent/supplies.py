@@ -19,9 +19,11 @@ from sexton.cloud.services import Services
 from sexton.core import registryauth
 from sexton.core.injection import Values
 from sexton.core.registryauth import BadAuthData
+from sexton.core.taskroles import EXECUTION, TASK
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import Runtime
 from sexton.settings import Settings
+from sexton.wire import acs_task
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,12 @@ class Supplies:
         )
         self._values: dict[tuple[str, str], Values] = {}
         self._variables: dict[str, tuple[str, ...]] = {}
+
+    def expect_keys(self, task: acs_task.Task, *, stopped: bool) -> None:
+        """Know under which ids a task asks for keys, as it was saved: they themselves never are."""
+        for role, keys in ((TASK, task.role_credentials), (EXECUTION, task.execution_role_credentials)):
+            if keys is not None and keys.credentials_id and not (stopped and role == TASK):
+                self.roles.expect(task.arn or "", role, keys.credentials_id)
 
     def put_values(self, task: str, container: str, values: Values) -> None:
         self._values[task, container] = values

@@ -141,7 +141,9 @@ class EcsClient:
             user_agent=self._user_agent,
         )
         if reply.status != HTTPStatus.OK:
-            raise error_of(reply.status, reply.body, reply.headers.get("x-amzn-errortype", ""))
+            error = error_of(reply.status, reply.body, reply.headers.get("x-amzn-errortype", ""))
+            error.request_id = reply.headers.get("x-amzn-requestid", "")
+            raise error
         return reply.body
 
 

@@ -61,6 +61,7 @@ def payload(
         ipc_mode=definition.ipc_mode,
         launch_type=task.launch_type or "EC2",
         elastic_network_interfaces=interfaces,
+        enable_fault_injection=definition.enable_fault_injection or None,
     )
 
 

@@ -108,6 +108,20 @@ ROWS: tuple[Setting, ...] = (
         "do not tell tasks their availability zone",
     ),
     Setting(
+        "ECS_ENABLE_TASK_IAM_ROLE",
+        "task_roles",
+        values.boolean,
+        "offer roles to tasks, where tasks can reach the agent",
+        key="TaskIAMRoleEnabled",
+    ),
+    Setting(
+        "ECS_ENABLE_TASK_IAM_ROLE_NETWORK_HOST",
+        "task_roles_host",
+        values.boolean,
+        "offer roles to tasks in network mode host as well",
+        key="TaskIAMRoleEnabledForNetworkHost",
+    ),
+    Setting(
         "ECS_DISABLE_DOCKER_HEALTH_CHECK",
         "disable_health_checks",
         values.boolean,

@@ -50,6 +50,21 @@ ROWS: tuple[Setting, ...] = (
         "how many log files that were put aside are kept",
     ),
     Setting(
+        "ECS_AUDIT_LOGFILE",
+        "audit_file",
+        values.text,
+        "file with a line for each request for a role's keys, put aside like the log; empty means audit.log beside "
+        "ECS_LOGFILE, or in the data directory",
+        key="CredentialsAuditLogFile",
+    ),
+    Setting(
+        "ECS_AUDIT_LOGFILE_DISABLED",
+        "audit_disabled",
+        values.boolean,
+        "write no such file",
+        key="CredentialsAuditLogDisabled",
+    ),
+    Setting(
         "ECS_AGENT_HEALTHCHECK_HOST",
         "healthcheck_host",
         values.text,

@@ -25,7 +25,7 @@ CONFIG_FILES = (Path("/etc/ecs/ecs.config"), Path("/var/lib/ecs/ecs.config"), Pa
 CONFIG_JSON = "ECS_AGENT_CONFIG_FILE_PATH"
 # In a config file a path of the container that Amazon's agent lives in means the directory of the host behind it.
 CONTAINER_PATHS = {"/log": "/var/log/ecs", "/data": "/var/lib/sexton"}
-_PATHS = frozenset({"ECS_LOGFILE", "ECS_DATADIR"})
+_PATHS = frozenset({"ECS_LOGFILE", "ECS_DATADIR", "ECS_AUDIT_LOGFILE"})
 # JSON numbers for what the variable says in words.
 _PULL_WORDS = ("default", "always", "once", "prefer-cached")
 _LARGEST_JSON = 1 << 20

@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_rollover: str = "size"
     log_max_mb: float = 5.0
     log_max_rolls: int = 24
+    audit_file: str = ""
+    audit_disabled: bool = False
     healthcheck_host: str = "localhost"
 
     # What it offers and what it keeps back.
@@ -82,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metadata_rate: tuple[int, int] = (40, 60)
     metadata_file: bool = False
     hide_zone: bool = False
+    task_roles: bool = True
+    task_roles_host: bool = True
     disable_health_checks: bool = False
     cgroup_path: str = "/sys/fs/cgroup"
     cpu_period: float = 0.1

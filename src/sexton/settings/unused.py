@@ -65,16 +65,12 @@ UNUSED: tuple[Unused, ...] = (
     *_all(
         Cause.NOT_YET,
         {
-            "ECS_ENABLE_TASK_IAM_ROLE": "tasks have no credentials endpoint yet",
-            "ECS_ENABLE_TASK_IAM_ROLE_NETWORK_HOST": "tasks have no credentials endpoint yet",
             "ECS_ENABLE_TASK_ENI": "network mode awsvpc is not served yet",
             "ECS_ENABLE_HIGH_DENSITY_ENI": "network mode awsvpc is not served yet",
             "ECS_CNI_PLUGINS_PATH": "network mode awsvpc is not served yet",
             "ECS_AWSVPC_BLOCK_IMDS": "network mode awsvpc is not served yet",
             "ECS_AWSVPC_ADDITIONAL_LOCAL_ROUTES": "network mode awsvpc is not served yet",
             "ECS_PAUSE_LABELS": "there are no pause containers yet",
-            "ECS_AUDIT_LOGFILE": "there is no credentials endpoint yet, so there is nothing to audit",
-            "ECS_AUDIT_LOGFILE_DISABLED": "there is no credentials endpoint yet, so there is nothing to audit",
             "ECS_ENABLE_AWSLOGS_EXECUTIONROLE_OVERRIDE": "log drivers cannot use the execution role yet",
             "ECS_ENABLE_FIRELENS_ASYNC": "FireLens is not served yet",
         },

@@ -32,10 +32,12 @@ class WireError(ValueError):
 
 
 class EcsError(Exception):
-    """An error answer of the ECS API. ``members`` are fields of the error shape beyond its message."""
+    """An error answer of the ECS API. ``members`` are fields of the error shape beyond its message, ``request_id``
+    is the service's own where it gave one."""
 
     known: ClassVar[dict[str, type[EcsError]]] = {}
     default_status: ClassVar[int] = CLIENT_FAULT
+    request_id: str = ""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from sexton.agent.metadata.metadata import MetadataApi
 from sexton.agent.metadata.origin import Origin
 from sexton.agent.metadata.reach import Reach
 from sexton.agent.metadata.routes import Routes
-from sexton.agent.metadata.server import TaskServer
+from sexton.agent.metadata.server import PATHS_AT_ONCE, TaskServer
 from sexton.agent.metadata.sights import Sights
 from sexton.agent.metadata.tags import Tags
 from sexton.agent.metadata.usage import Usage
@@ -46,7 +46,9 @@ class TaskEndpoint:
         self.sights = Sights(runtime)
         self.origin = Origin(self.sights)
         self.routes = Routes()
-        self.server = TaskServer(self.routes, Allowances(*settings.metadata_rate))
+        rate, burst = settings.metadata_rate
+        whole = Allowances(rate * PATHS_AT_ONCE, burst * PATHS_AT_ONCE)
+        self.server = TaskServer(self.routes, Allowances(rate, burst), whole)
         self.reach = Reach(self.server, runtime, settings)
         self._files: MetadataFiles | None = None
 

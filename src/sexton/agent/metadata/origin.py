@@ -8,8 +8,7 @@ there are the engine, people who look for a fault, and tasks in network mode hos
 
 from __future__ import annotations
 
-from sexton.agent.metadata.reach import LOOPBACK
-from sexton.agent.metadata.routes import Caller
+from sexton.agent.metadata.routes import LOOPBACK, Caller
 from sexton.agent.metadata.sights import Sights
 from sexton.agent.runner import Runner
 

@@ -21,6 +21,7 @@ import re
 import socket
 from pathlib import Path
 
+from sexton.agent.metadata.routes import LOOPBACK
 from sexton.agent.metadata.server import LIMITS, TaskServer
 from sexton.core import endpointrules
 from sexton.core.endpointrules import Owner
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 # One short child process; what it guards against is somebody who flushes the packet filter.
 CHECK_SECONDS = 30.0
-LOOPBACK = "lo"
 
 
 class Reach:

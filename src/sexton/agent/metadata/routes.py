@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+LOOPBACK = "lo"
+"""The interface by which calls of the host itself come in, and of all who share its network."""
+
 _HOLE = re.compile(r"\{(\w+)(\*?)\}")
 
 

@@ -1,22 +1,28 @@
 """Takes requests of tasks in: cleans the path, limits, finds who answers.
 
 Everybody has an allowance of requests for each path, so that one that asks too much is told so and costs the others
-nothing. A path with needless slashes or dots is sent on to the clean one, as Amazon's agent does. What nobody answers
-is not found. Any verb will do, and bodies are for whoever answers to read.
+nothing. Whoever goes from path to path is held up as well, before he costs this host more than he should. A path with
+needless slashes or dots is sent on to the clean one, as Amazon's agent does. What nobody answers is not found. Any verb
+will do, and bodies are for whoever answers to read.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from urllib.parse import quote, unquote
 
 from aiohttp import web
 
-from sexton.agent.metadata.routes import Call, Caller, Routes
+from sexton.agent.metadata.routes import LOOPBACK, Call, Caller, Routes
 from sexton.kit.allowance import Allowances
 from sexton.kit.listener import Handler, Limits
 
 LIMITS = Limits(connections=1024, idle=5.0, body=5.0, per_peer=128)
+# Of all paths together, so many times as much as of one.
+PATHS_AT_ONCE = 10
+# Whoever asks more than that waits so long for each refusal, so that its connections bound what it can cost.
+HELD_SECONDS = 0.25
 LIMITED = "You have reached maximum request limit."
 _NOT_FOUND = "404 page not found\n"
 
@@ -24,9 +30,10 @@ _NOT_FOUND = "404 page not found\n"
 class TaskServer:
     """Answers every task. ``on_limited`` hears of each request that was too many."""
 
-    def __init__(self, routes: Routes, allowances: Allowances) -> None:
+    def __init__(self, routes: Routes, allowances: Allowances, whole: Allowances | None = None) -> None:
         self._routes = routes
         self._allowances = allowances
+        self._whole = whole  # of all paths together
         self.on_limited: Callable[[web.BaseRequest, Caller], None] = lambda request, caller: None
 
     def at(self, interface: str, task: str = "") -> Handler:
@@ -38,6 +45,10 @@ class TaskServer:
         return answer
 
     async def _answer(self, request: web.BaseRequest, caller: Caller) -> web.Response:
+        if not self._may_ask(caller):
+            await asyncio.sleep(HELD_SECONDS)
+            self.on_limited(request, caller)
+            return web.Response(status=429, text=LIMITED)
         target, mark, query = request.raw_path.partition("?")
         path = unquote(target)
         found = self._routes.find(path)
@@ -52,6 +63,12 @@ class TaskServer:
             return web.Response(status=404, text=_NOT_FOUND, headers={"X-Content-Type-Options": "nosniff"})
         handler, holes = found
         return await handler(Call(request, path, holes, caller))
+
+    def _may_ask(self, caller: Caller) -> bool:
+        """Whether a task may ask anything now. What the host itself sends is of many, and not told apart."""
+        if self._whole is None or caller.interface == LOOPBACK:
+            return True
+        return self._whole.take((caller.task, caller.address))
 
 
 def caller_of(request: web.BaseRequest) -> Caller:

@@ -68,7 +68,9 @@ def run() -> list[dict[str, Any]]:
             backend = ("--backend", f"http://127.0.0.1:{ports[1]}", "--docker-host", engine.url)
             with running("agent", root / "agent", *backend, environment=keys) as agent:
                 started["agent"] = (agent, agent.wait_agent())
-                rows += _idle(started)
+                with running("care", root / "care", "--docker-host", engine.url) as care:
+                    started["care"] = (care, care.wait_socket("care.sock"))
+                    rows += _idle(started)
     return rows
 
 

@@ -65,6 +65,16 @@ class Subject:
 
         return self._wait(healthy)
 
+    def wait_socket(self, name: str) -> float:
+        """Seconds from the start of the process until it listens on a socket file of its data directory."""
+
+        def listens() -> bool:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(str(self.data / name))
+            return True
+
+        return self._wait(listens)
+
     def _wait(self, ready: Any) -> float:
         while True:
             with contextlib.suppress(OSError, ValueError, KeyError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -252,7 +253,10 @@ def _explain(sexton: Sexton) -> None:
     say(f"export AWS_DEFAULT_REGION={shlex.quote(REGION)}")
     say(f"export AWS_ACCESS_KEY_ID={shlex.quote(key['access_key_id'])}")
     say(f"export AWS_SECRET_ACCESS_KEY={shlex.quote(key['secret_access_key'])}")
-    say("\nThen, for example: aws ecs list-tasks; and on this machine: .venv/bin/sexton ps")
+    own = HERE / ".venv/bin/aws"
+    aws = "aws" if shutil.which("aws") else str(own.relative_to(HERE)) if own.exists() else ""
+    asked = f"{aws} ecs list-tasks" if aws else "aws ecs list-tasks ('make setup' puts the AWS CLI into .venv/bin)"
+    say(f"\nThen, for example: {asked}; and on this machine: .venv/bin/sexton ps")
     say("Ctrl-C ends everything.")
 
 

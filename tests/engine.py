@@ -130,14 +130,14 @@ class PrivateEngine:
             if (self.root / "data").exists():
                 if not _runs(self._dockerd):
                     # A dockerd that finds containers alive gives each ten seconds to end; nobody needs them now.
-                    _kill(_below(self._daemons()) - self._daemons())
+                    _kill(_below(self.daemons()) - self.daemons())
                 self.start()
                 self.remove_containers()
                 self.call("POST", "/networks/prune")
         _end(self._dockerd, signal.SIGTERM)
         sockets = self._shim_sockets()
         _end(self._containerd, signal.SIGTERM)
-        _kill(_below(self._daemons()))
+        _kill(_below(self.daemons()))
         for path in sockets:
             path.unlink(missing_ok=True)
         _unmount_below(self.root)
@@ -193,7 +193,7 @@ class PrivateEngine:
             for address in self.root.glob("containerd-state/io.containerd.runtime.v2.task/*/*/address")
         ]
 
-    def _daemons(self) -> set[int]:
+    def daemons(self) -> set[int]:
         """The engine's own processes, shims included: their command lines name this root."""
         return {
             pid

@@ -114,6 +114,16 @@ def _parser(role: str) -> argparse.ArgumentParser:
     return parser
 
 
+def options(role: str) -> dict[str, str]:
+    """The long options of a role and what each means, for whoever completes a command line."""
+    return {
+        name: action.help or ""
+        for action in _parser(role)._actions
+        for name in action.option_strings
+        if name[:2] == "--"
+    }
+
+
 def read_command(role: str, arguments: list[str]) -> Command:
     """Settings from the command line, the environment and the config files; BadSetting for a wrong one."""
     given = vars(_parser(role).parse_args(arguments))

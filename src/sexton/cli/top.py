@@ -40,7 +40,7 @@ def top(
         False, "--json", help="One JSON object a picture instead of a table; the fields are in docs/sizing.md."
     ),
     every: float = typer.Option(2.0, help="Seconds between two pictures.", min=LEAST_SECONDS, max=3600.0),
-    sort: Sort = typer.Option(Sort.CPU, help="What tasks are ordered by."),
+    sort: Sort = typer.Option(Sort.CPU, metavar="cpu|memory|name", help="What tasks are ordered by."),
 ) -> None:
     """Show what tasks on this host are promised and what they use; q or Ctrl-C ends it.
 
@@ -80,7 +80,7 @@ def _one(before: Usage, after: Usage, order: Order, *, json_: bool) -> None:
         sys.stdout.flush()
         return
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    console.print(picture(after, found, order, rows=None))
+    console.print(picture(after, found, order, console.width))
 
 
 def _stream(before: Usage, every: float, order: Order) -> None:
@@ -100,7 +100,7 @@ def _live(before: Usage, every: float, order: Order) -> None:
     with _keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         pause = ONCE_SECONDS  # the first figures come soon
         while True:
-            live.update(picture(before, found, order, rows=console.size.height), refresh=True)
+            live.update(picture(before, found, order, console.width, console.height), refresh=True)
             if _quits(pause):
                 return
             after = asyncio.run(_ask())

@@ -22,8 +22,10 @@ MIB = 1024 * 1024
 NEAR = 0.9
 HELD_BACK = 0.05
 WAITING = 0.1
+# Narrower than this a name says nothing.
+LEAST_NAME = 12
 _WAIT = "WAIT"
-_FIGURES = ("CPU", "OF", "MEM", "OF", "THR", _WAIT, "RST")
+_HEADINGS = ("TASK, CONTAINER", "STATUS", "CPU", "OF", "MEM", "OF", "THR", _WAIT, "RST")
 _NO_RATE = TaskRate()
 _UNKNOWN = "-"
 
@@ -38,8 +40,8 @@ class _Row(NamedTuple):
     cells: Sequence[tuple[str, str]]  # text and style
 
 
-def picture(usage: Usage, found: Rates, order: Order, rows: int | None) -> RenderableType:
-    """``rows`` is the terminal's height; what does not fit is counted."""
+def picture(usage: Usage, found: Rates, order: Order, width: int, rows: int | None = None) -> RenderableType:
+    """As wide as this at most. ``rows`` is the terminal's height; what does not fit is counted."""
     from rich.console import Group
     from rich.text import Text
 
@@ -50,7 +52,7 @@ def picture(usage: Usage, found: Rates, order: Order, rows: int | None) -> Rende
     if rows is not None and len(lines) > (room := max(rows - len(head) - 4, 1)):
         lines, hidden = lines[:room], len(lines) - room
     parts: list[RenderableType] = (
-        [*head, Text(), _table(lines, waits=any(one.stalled for one in usage.tasks))]
+        [*head, Text(), _table(lines, width, waits=any(one.stalled for one in usage.tasks))]
         if tasks
         else [*head, Text("\nno tasks on this host")]
     )
@@ -94,20 +96,21 @@ def _head(usage: Usage, found: Rates) -> list[RenderableType]:
     return lines
 
 
-def _table(rows: Sequence[_Row], *, waits: bool) -> Table:
+def _table(rows: Sequence[_Row], width: int, *, waits: bool) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("TASK, CONTAINER", no_wrap=True, overflow="ellipsis", ratio=None, min_width=14)
-    table.add_column("STATUS", no_wrap=True, overflow="ellipsis")
-    for heading in _FIGURES:
-        if heading != _WAIT or waits:
-            table.add_column(heading, justify="right", no_wrap=True)
-    hidden = -1 if waits else 2 + _FIGURES.index(_WAIT)
+    shown = [at for at, heading in enumerate(_HEADINGS) if heading != _WAIT or waits]
+    widths = [max(len(_HEADINGS[at]), *(len(row.cells[at][0]) for row in rows)) + 2 for at in shown]
+    # Names give way: a figure that is cut is none.
+    left = max(width - sum(widths[1:]) - 2, LEAST_NAME)
+    table.add_column(_HEADINGS[0], no_wrap=True, overflow="ellipsis", max_width=left)
+    for at in shown[1:]:
+        table.add_column(_HEADINGS[at], justify="left" if at == 1 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(text, style=style) for at, (text, style) in enumerate(row.cells) if at != hidden))
+        table.add_row(*(Text(row.cells[at][0], style=row.cells[at][1]) for at in shown))
     return table
 
 

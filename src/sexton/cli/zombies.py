@@ -15,7 +15,7 @@ import typer
 def zombies_command(
     by: str = typer.Option("maker", metavar="maker|path|file", help="What to list them by."),
     within: str = typer.Option("/", "--under", help="Only those below this cgroup, such as /system.slice or /docker."),
-    limit: int = typer.Option(40, help="Lines of the list; 0 for all."),
+    limit: int = typer.Option(40, min=0, help="Lines of the list; 0 for all."),
     purge: bool = typer.Option(False, "--purge", help="Say what would free them; with --yes, do it."),
     dry_run: bool = typer.Option(True, "--dry-run/--yes", help="With --purge: only say it, or do it."),
     allow_drop_caches: bool = typer.Option(

@@ -135,7 +135,8 @@ def _quota(one: Measured, cpu: Spread, enough: float) -> _Finding:
     now, share = one.reserved.cpu_limit, _throttled(one)
     if share >= THROTTLED and one.samples >= 2:
         factor = 1.5 if share >= THROTTLED_HARD else 1.25
-        why = f"its quota ran out in {share:.0%} of its periods, which held it back for {_time(one.throttled_seconds)}"
+        lost = _time(one.throttled_seconds)
+        why = f"its quota ran out in {100 * share:.0f} % of its periods, which held it back for {lost}"
         return _Finding(Verdict.UNDER, why, _cpu(max(now * factor, cpu.p95 * CPU_ROOM), LEAST_TASK_CPU))
     if (short := _too_short(one, enough)) is not None:
         return short
@@ -175,7 +176,7 @@ def _limit(one: Measured, memory: Spread, enough: float) -> _Finding:
             Verdict.UNDER, f"the kernel has killed in it for memory {times}", max(_memory(now * 1.5), wanted)
         )
     if memory.max >= TIGHT * now:
-        return _Finding(Verdict.UNDER, f"it came to {memory.max / now:.0%} of its limit", wanted)
+        return _Finding(Verdict.UNDER, f"it came to {100 * memory.max / now:.0f} % of its limit", wanted)
     if (short := _too_short(one, enough)) is not None:
         return short
     if wanted <= now * LOOSE:

@@ -3,11 +3,15 @@
 An engine that answers is used and never touched. One that is started here is stopped at the end, and what it changed
 on the machine (packet filter rules, its bridge, two kernel settings) is put back as it was found. Its images stay
 where any engine of this machine would look for them.
+
+How the machine was found is written down before anything is changed, and removed when it is put back: whoever comes
+after one that was killed, or that is still leaving, restores what that one found and not what it left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -26,6 +30,7 @@ _SETTINGS = (
     Path("/proc/sys/net/bridge/bridge-nf-call-ip6tables"),
 )
 _FILTERS = ("iptables", "ip6tables")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def answers(url: str) -> bool:
@@ -41,6 +46,7 @@ class HostEngine:
 
     def __init__(self, log: Path, options: Sequence[str] = ()) -> None:
         self._log = log
+        self._found = log.with_name("machine-before.json")
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._settings: dict[Path, str] = {}
@@ -83,11 +89,28 @@ class HostEngine:
         self._restore()
 
     def _remember(self) -> None:
+        boot = _BOOT.read_text().strip()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = json.loads(self._found.read_text())
+            if before["boot"] == boot:  # of the kernel that runs: another one has nothing of it
+                self._settings = {Path(path): value for path, value in before["settings"].items()}
+                self._had_bridge = bool(before["bridge"])
+                self._rules = {program: set(before["rules"][program]) for program in _FILTERS}
+                return
         for path in _SETTINGS:
             with contextlib.suppress(OSError):
                 self._settings[path] = path.read_text()
         self._had_bridge = Path("/sys/class/net", BRIDGE).exists()
         self._rules = {program: set(_lines(program)) for program in _FILTERS}
+        before = {
+            "boot": boot,
+            "settings": {str(path): value for path, value in self._settings.items()},
+            "bridge": self._had_bridge,
+            "rules": {program: sorted(lines) for program, lines in self._rules.items()},
+        }
+        draft = self._found.with_suffix(".new")
+        draft.write_text(json.dumps(before))
+        draft.replace(self._found)
 
     def _restore(self) -> None:
         for program in _FILTERS:
@@ -97,6 +120,7 @@ class HostEngine:
         for path, value in self._settings.items():
             with contextlib.suppress(OSError):
                 path.write_text(value)
+        self._found.unlink(missing_ok=True)
 
 
 def _lines(program: str) -> list[str]:

@@ -126,6 +126,20 @@ engine.stop()
 assert not answers({url!r})
 after = machine()
 assert after == before, (before, after)
+
+# Whoever started it is killed, and the engine is told so by the kernel: rules and bridge are left. Whoever comes next
+# finds the machine like that and puts it back all the same.
+engine = HostEngine(root / "log", places)
+engine.start({url!r})
+engine._process.terminate()
+engine._process.wait()
+assert machine() != before
+engine = HostEngine(root / "log", places)
+engine.start({url!r})
+engine.stop()
+after = machine()
+assert after == before, (before, after)
+assert not list(root.glob("*.json"))
 """
 
 

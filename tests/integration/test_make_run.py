@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from node import free_port, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(150)]
 
+READY_SECONDS = 3.0
 RUN = Path(__file__).resolve().parents[2] / "scripts/run.py"
 
 
@@ -40,6 +42,10 @@ def test_a_sample_task_runs_and_ctrl_c_leaves_nothing(engine_session: PrivateEng
         until(lambda: "Ctrl-C ends everything." in output.read_text() or running.poll() is not None, "it is up", 60)
         shown = output.read_text()
         assert " is RUNNING" in shown
+        took = re.search(r"\(([0-9.]+) s\)", shown)
+        # On a machine that is set up; beside other work it gets as much longer as the others take of it.
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        assert took and float(took[1]) < READY_SECONDS * busy
         assert "hello | hello from a task on " in shown
         exported = [line for line in shown.splitlines() if line.startswith("export ")]
         assert [line.partition("=")[0] for line in exported] == [

@@ -27,7 +27,16 @@ from sexton.control.ops import unsupported
 from sexton.core.finding import counted
 from sexton.core.policy import Policy
 from sexton.core.task import FORWARD, REACHES, SHARE, ContainerStatus, Happened, Step, TaskStatus
-from sexton.settings import Setting, rows_capability, rows_care, rows_identity, rows_ours, rows_pace, rows_state
+from sexton.settings import (
+    Setting,
+    rows_capability,
+    rows_care,
+    rows_identity,
+    rows_network,
+    rows_ours,
+    rows_pace,
+    rows_state,
+)
 from sexton.wire import ecs
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -202,6 +211,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("settings.md", "identity"): partial(setting_table, rows_identity.ROWS),
     ("settings.md", "state"): partial(setting_table, rows_state.ROWS),
     ("settings.md", "capability"): partial(setting_table, rows_capability.ROWS),
+    ("settings.md", "network"): partial(setting_table, rows_network.ROWS),
     ("settings.md", "pace"): partial(setting_table, rows_pace.ROWS),
     ("settings.md", "ours"): partial(setting_table, rows_ours.ROWS),
     ("settings.md", "care"): partial(setting_table, rows_care.ROWS),

@@ -36,10 +36,14 @@ _DAEMONS = ("containerd", "dockerd")
 
 
 class PrivateEngine:
-    """One engine below ``root``. ``options`` are more of dockerd's; live restore keeps containers over its restarts."""
+    """One engine below ``root``. ``options`` are more of dockerd's; live restore keeps containers over its restarts.
+    ``within`` is a command that runs another one elsewhere, such as in a network namespace."""
 
-    def __init__(self, root: Path, *, live_restore: bool = False, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, root: Path, *, live_restore: bool = False, options: Sequence[str] = (), within: Sequence[str] = ()
+    ) -> None:
         self.root = root
+        self._within = tuple(within)
         self.name = f"sx{os.getpid() % 0xFFFF:04x}{random.randrange(0xFFFFFF):06x}"  # also the bridge: 15 at most
         self.url = f"unix://{root}/docker.sock"
         self.cgroup_parent = f"/{self.name}"
@@ -143,17 +147,17 @@ class PrivateEngine:
         _unmount_below(self.root)
         _remove_cgroups(self.cgroup_parent)
         if self._bridged:
-            subprocess.run(["ip", "link", "delete", self.name], capture_output=True)
+            subprocess.run([*self._within, "ip", "link", "delete", self.name], capture_output=True)
             self._bridged = False
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _make_bridge(self) -> None:
         if self._bridged:
             return
-        _ip("link", "add", self.name, "type", "bridge")
+        _ip("link", "add", self.name, "type", "bridge", within=self._within)
         self._bridged = True
-        _ip("addr", "add", _free_subnet(), "dev", self.name)
-        _ip("link", "set", self.name, "up")
+        _ip("addr", "add", _free_subnet(), "dev", self.name, within=self._within)
+        _ip("link", "set", self.name, "up", within=self._within)
 
     def _containerd_config(self) -> Path:
         path = self.root / "containerd.toml"
@@ -170,7 +174,7 @@ class PrivateEngine:
         # A session of its own: Ctrl-C in the terminal ends the tests, which then end the engine in order.
         with (self.root / f"{command[0]}.log").open("ab") as log:
             return subprocess.Popen(
-                command,
+                [*self._within, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -223,8 +227,8 @@ def _listens(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def _ip(*args: str) -> str:
-    done = subprocess.run(["ip", *args], capture_output=True, text=True)
+def _ip(*args: str, within: Sequence[str] = ()) -> str:
+    done = subprocess.run([*within, "ip", *args], capture_output=True, text=True)
     if done.returncode:
         raise EngineFailed(f"cannot run ip {' '.join(args)} (is this root?): {done.stderr.strip()}")
     return done.stdout

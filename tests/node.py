@@ -65,10 +65,12 @@ def free_port() -> int:
 class Role:
     """One long-running command, in as many lives as a test gives it."""
 
-    def __init__(self, name: str, log: Path, command: Iterable[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, log: Path, command: Iterable[str], environment: dict[str, str], within: Iterable[str] = ()
+    ) -> None:
         self.name = name
         self.log_file = log
-        self._command = [sys.executable, "-m", "sexton", name, *command]
+        self._command = [*within, sys.executable, "-m", "sexton", name, *command]
         self.environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 

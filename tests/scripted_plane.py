@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import WSMsgType, web
 
+from nethosts import inside
 from node import REGION
 
 ACCOUNT = "123456789012"
@@ -41,7 +43,9 @@ def task_arn(number: int) -> str:
 class ScriptedPlane:
     """A context manager; ``environment`` is what an agent needs to find it."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: str = INSTANCE, namespace: str = "") -> None:
+        self.instance = instance
+        self._namespace = namespace
         self.reports: list[Report] = []
         self.connections: list[float] = []  # when each ACS connection came
         self.heard: list[Json] = []  # frames of agents on ACS
@@ -86,7 +90,7 @@ class ScriptedPlane:
         self.say(
             "PayloadMessage",
             clusterArn=CLUSTER,
-            containerInstanceArn=INSTANCE,
+            containerInstanceArn=self.instance,
             messageId=message_id,
             generatedAt=int(time.time() * 1000),
             seqNum=self._sequence,
@@ -118,9 +122,15 @@ class ScriptedPlane:
         app.router.add_get("/tcs/ws", self._tcs)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
+        bound = self._listening()
+        await web.SockSite(self._runner, bound).start()
         self.port = self._runner.addresses[0][1]
+
+    def _listening(self) -> socket.socket:
+        if not self._namespace:
+            return socket.create_server(("127.0.0.1", 0))
+        with inside(self._namespace):
+            return socket.create_server(("127.0.0.1", 0))
 
     async def _close(self) -> None:
         if self._socket is not None:
@@ -139,7 +149,7 @@ class ScriptedPlane:
         self.calls[operation] += 1
         match operation:
             case "RegisterContainerInstance":
-                instance = {"containerInstanceArn": INSTANCE, "attributes": body["attributes"], "status": "ACTIVE"}
+                instance = {"containerInstanceArn": self.instance, "attributes": body["attributes"], "status": "ACTIVE"}
                 return _json({"containerInstance": instance})
             case "DiscoverPollEndpoint":
                 return _json({"endpoint": f"{self.url}/acs/", "telemetryEndpoint": f"{self.url}/tcs/"})
@@ -148,21 +158,21 @@ class ScriptedPlane:
         return _json({"acknowledgment": "ok"})
 
     async def _acs(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        self._socket = socket
+        opened = web.WebSocketResponse()
+        await opened.prepare(request)
+        self._socket = opened
         self.connections.append(time.monotonic())
-        async for frame in socket:
+        async for frame in opened:
             if frame.type is WSMsgType.TEXT:
                 self.heard.append(json.loads(frame.data))
-        return socket
+        return opened
 
     async def _tcs(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        async for _ in socket:
-            await socket.send_str('{"type":"AckPublishMetric","message":{"message":""}}')
-        return socket
+        opened = web.WebSocketResponse()
+        await opened.prepare(request)
+        async for _ in opened:
+            await opened.send_str('{"type":"AckPublishMetric","message":{"message":""}}')
+        return opened
 
 
 def _json(body: Json) -> web.Response:

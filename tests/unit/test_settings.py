@@ -116,9 +116,9 @@ def test_a_config_file_that_is_no_text_is_read_as_far_as_it_goes(tmp_path):
 
 
 def test_names_that_have_no_effect_here_are_told_of_files_only(tmp_path):
-    file = config(tmp_path / "c", "ECS_ENABLE_TASK_ENI=true\nECS_CLUSTER=a\nPATH=/bin\n")
+    file = config(tmp_path / "c", "ECS_FSX_WINDOWS_FILE_SERVER_SUPPORTED=true\nECS_CLUSTER=a\nPATH=/bin\n")
 
-    assert load(files=(file,), ECS_SOMETHING="x").unknown == ("ECS_ENABLE_TASK_ENI",)
+    assert load(files=(file,), ECS_SOMETHING="x").unknown == ("ECS_FSX_WINDOWS_FILE_SERVER_SUPPORTED",)
 
 
 @pytest.mark.parametrize(
@@ -309,9 +309,9 @@ def test_paths_of_amazons_container_are_those_of_the_host_behind_it(tmp_path):
 
 
 def test_each_name_without_effect_has_its_reason():
-    told = dict(reasons_of(["ECS_ENABLE_TASK_ENI", "ECS_BOGUS"]))
+    told = dict(reasons_of(["ECS_ENABLE_HIGH_DENSITY_ENI", "ECS_BOGUS"]))
 
-    assert "awsvpc" in told["ECS_ENABLE_TASK_ENI"] and told["ECS_BOGUS"] == "no setting of that name is known"
+    assert "trunk" in told["ECS_ENABLE_HIGH_DENSITY_ENI"] and told["ECS_BOGUS"] == "no setting of that name is known"
 
 
 def test_credentials_and_proxies_of_the_files_are_for_those_who_read_the_environment(tmp_path):

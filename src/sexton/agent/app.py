@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
+import msgspec
 
 from sexton.agent import ec2, register
 from sexton.agent.admission import Admission
@@ -32,12 +34,15 @@ from sexton.agent.localapi import LocalApi
 from sexton.agent.metadata.endpoint import TaskEndpoint
 from sexton.agent.metadata.services import TaskServices
 from sexton.agent.metadata.where import Where
+from sexton.agent.metadata_block import lift_block, set_block
 from sexton.agent.metrics import Metrics
+from sexton.agent.networks import Abilities, Networks
 from sexton.agent.oom import Victims
 from sexton.agent.ports import PortAllocator
 from sexton.agent.reporter import Reporter
 from sexton.agent.rolekeys import FirstOf, RoleKeys
 from sexton.agent.runner import Runner
+from sexton.agent.sandboxes import Sandboxes
 from sexton.agent.session import Session
 from sexton.agent.sizing import Sizing, follow
 from sexton.agent.standdown import StandDown
@@ -56,6 +61,8 @@ from sexton.cloud.services import Services
 from sexton.core.hostpool import Pool, Share
 from sexton.core.resources import registered
 from sexton.core.task import DesiredTask
+from sexton.core.wiring import tag_of
+from sexton.host import network_probe
 from sexton.host.shutdown import system_stops
 from sexton.host.taskcgroup import TaskCgroups
 from sexton.kit.certificate import CertificateError, trusting
@@ -105,6 +112,7 @@ class Agent:
         self._cgroups: TaskCgroups | None = None
         self._endpoint: TaskEndpoint | None = None
         self._services: TaskServices | None = None
+        self._networks: Networks | None = None
         self._history = History()
         self._victims = Victims()
         self._sizing: Sizing | None = None
@@ -140,6 +148,9 @@ class Agent:
         if state.lost:
             state.tasks.update(await self._ask_labels(state, self._runtime))
         self._cgroups = _task_cgroups(settings, info)
+        abilities = await network_abilities(settings)
+        if abilities.interfaces and not settings.network_address:
+            settings = msgspec.structs.replace(settings, network_address=own_address())
         limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
         self._endpoint = TaskEndpoint(self._runtime, settings)
         await self._endpoint.prepare()
@@ -155,6 +166,7 @@ class Agent:
                 task_limits=limits,
                 endpoint=self._endpoint.open,
                 endpoint_of_host=self._endpoint.serves_host,
+                networks=abilities,
             ),
             capacity,
             who,
@@ -166,6 +178,9 @@ class Agent:
         where = Where(settings.cluster, settings)
         if instance is not None:
             self._links.start("place", where.learn(instance))
+        await set_block(settings, tag_of(arn))
+        if abilities.interfaces:
+            await self._open_networks(settings, member, abilities, list(state.tasks.values()))
         await self._open(info, client, credentials, member, pool, where, list(state.tasks.values()))
         if instance is not None and settings.spot_draining:
             self._links.start("spot", ec2.drain_at_notice(instance, client, member))
@@ -193,6 +208,7 @@ class Agent:
             cgroups=self._cgroups,
             files=self._endpoint.files(identity, where, self._work),
             variables=self._endpoint.variables,
+            networks=self._networks,
         )
         self._saving.start("checkpoint", self._checkpoint.run())
         self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
@@ -224,6 +240,7 @@ class Agent:
             self._checkpoint,
             context.supplies.roles,
             on_heartbeat=lambda: self._look_at(health),
+            networks=self._networks,
         )
         stats = CgroupStats(Path(settings.cgroup_path))
         telemetry = Telemetry(
@@ -259,6 +276,22 @@ class Agent:
             sizing.use,
         )
         self._links.start("cloudwatch", sizing.cloudwatch.run())
+
+    async def _open_networks(
+        self, settings: Settings, member: Member, abilities: Abilities, saved: Sequence[Saved]
+    ) -> None:
+        assert self._runtime is not None
+        sandboxes = Sandboxes(self._runtime, settings, member.instance_arn, self._cgroups)
+        self._networks = Networks(settings, member.instance_arn, sandboxes, self._work)
+        live = [one.desired for one in saved if not one.known.removed]
+        for delay in ENGINE_BACKOFF.delays():
+            try:
+                await self._networks.sweep(live)
+                break
+            except RuntimeFault as error:
+                log.warning("waiting for the engine's list of sandboxes", extra={"reason": str(error)})
+            await asyncio.sleep(delay)
+        self._links.start("sandboxes", sandboxes.run())
 
     def _supplies(
         self, settings: Settings, runtime: Runtime, http: aiohttp.ClientSession, credentials: CredentialSource
@@ -318,6 +351,10 @@ class Agent:
         if self._services is not None:
             self._services.close()
         await self._work.close()
+        if self._networks is not None:
+            await self._networks.close(leave_nothing=self._options.leave_nothing)
+        if self._member is not None:
+            await lift_block(self._options.settings, tag_of(self._member.instance_arn))
         await self._saving.close()
         if self._checkpoint is not None:
             try:
@@ -432,6 +469,32 @@ def _task_cgroups(settings: Settings, info: EngineInfo) -> TaskCgroups | None:
     if info.cgroup_driver != "cgroupfs":
         return None
     return TaskCgroups(Path(settings.cgroup_path))
+
+
+async def network_abilities(settings: Settings) -> Abilities:
+    """What this host can do for tasks' own networks; said once when it cannot."""
+    if not settings.task_eni:
+        return Abilities()
+    if not settings.docker_host.startswith("unix://"):
+        return Abilities()
+    found = await network_probe.obstacles()
+    for what in (network_probe.INTERFACES, network_probe.GROUPS):
+        if what in found:
+            log.warning("tasks cannot have a network of their own here", extra={"reason": found[what]})
+            return Abilities()
+    if network_probe.TUNNELS in found:
+        log.warning("tasks cannot reach those of other hosts", extra={"reason": found[network_probe.TUNNELS]})
+    return Abilities(interfaces=True, tunnels=network_probe.TUNNELS not in found)
+
+
+def own_address() -> str:
+    """The address this host has towards the world; nothing when it has no way there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # chooses a route, sends nothing
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def memory_mib() -> int:

@@ -21,6 +21,7 @@ from sexton.agent.reporter import Reporter
 from sexton.agent.runner import Acknowledged, Hooks, Look, Runner, Wish
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.look import lost
+from sexton.core import sandbox
 from sexton.core import task as core
 from sexton.core.enginebody import INSTANCE_LABEL, LABEL, engine_name
 from sexton.core.names import last_part
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 _TELLING = frozenset({EventKind.START, EventKind.DIE, EventKind.DESTROY, EventKind.OOM, EventKind.HEALTH})
 # Nobody here asks for these: somebody else did it.
 _FOREIGN = frozenset({EventKind.PAUSE, EventKind.UNPAUSE})
+_ENDED = frozenset({EventKind.DIE, EventKind.DESTROY})
 EVENTS_BACKOFF = Backoff(first=0.1, cap=5.0)
 # Comparing costs one call however many containers there are.
 COMPARE_SECONDS = 60.0
@@ -213,6 +215,8 @@ class Engine:
                     async for event in events:
                         if event.labels.get(INSTANCE_LABEL) == self._instance:
                             self._notice(event)
+                        elif event.labels.get(sandbox.LABEL) == self._instance and event.kind in _ENDED:
+                            self._notice_sandbox(event)
             except (Unavailable, Refused) as error:
                 if self.answering:
                     log.warning("engine events broke off", extra={"reason": str(error)})
@@ -238,6 +242,14 @@ class Engine:
             if event.kind is EventKind.OOM:
                 self.on_oom(runner, container)
             runner.post(Look(container, event.time if event.kind is EventKind.START else 0.0))
+
+    def _notice_sandbox(self, event: Event) -> None:
+        """What holds a task's network is gone: the task can have no restart and no new container any more."""
+        if self._context.networks is None:
+            return
+        arn = self._context.networks.gone(event.container_id)
+        if arn in self._runners:
+            self._runners[arn].post(Wish("ContainerNetworkingError: what held the task's network has ended"))
 
     async def _watch_presence(self) -> None:
         """Look at containers whose last process is gone without a word of the engine."""

@@ -17,13 +17,16 @@ from sexton.core.enginebody import BadPayload
 from sexton.core.taskroles import EXECUTION, TASK
 from sexton.wire import acs_task
 from sexton.wire.errors import UNREADABLE, WireError
+from sexton.wire.network import PROTOCOL
 
 log = logging.getLogger(__name__)
 
 # The misspelling is the word on the wire.
 UNREADABLE_TASK = "UnrecogniedTaskError: Error loading task - "
 
-_MODES = ("bridge", "host", "none", "")
+_MODES = ("bridge", "host", "none", "awsvpc", "")
+# How an interface comes to a task: as a device of the host, or made here.
+_PROTOCOLS = (None, "", "default", PROTOCOL)
 
 
 class BadTask(NamedTuple):
@@ -132,7 +135,27 @@ def wrong_with(task: acs_task.Task) -> str:
         return "ResourceInitializationError: pidMode and ipcMode task are not served by this agent yet"
     if text := gpus.problem(task):
         return f"ResourceInitializationError: resource cannot be initialized for task {task.arn}: {text}"
-    return _unserved(task) or _unbuildable(task)
+    return _unwirable(task) or _unserved(task) or _unbuildable(task)
+
+
+def _unwirable(task: acs_task.Task) -> str:
+    """Why a task with a network of its own cannot have it."""
+    if task.network_mode != "awsvpc":
+        return ""
+    given = task.elastic_network_interfaces or ()
+    if not given:
+        return UNREADABLE_TASK + "it has network mode awsvpc and no interface"
+    for one in given:
+        if one.interface_association_protocol not in _PROTOCOLS:
+            return (
+                f"ResourceInitializationError: interface {one.ec2_id} is a {one.interface_association_protocol} "
+                "interface, and this agent serves no trunk or branch interfaces"
+            )
+        if not one.mac_address or not one.ec2_id or not (one.ipv4_addresses or one.ipv6_addresses):
+            return UNREADABLE_TASK + "an interface lacks its id, its hardware address or its addresses"
+    if len(given) > 1:
+        return "ResourceInitializationError: this agent gives a task one interface"
+    return ""
 
 
 def _unserved(task: acs_task.Task) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sexton.agent.checkpoint import Checkpoint, Self
+from sexton.agent.networks import Abilities
 from sexton.agent.standdown import StandDown
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credentials import NoCredentials
@@ -25,7 +26,7 @@ from sexton.core.resources import CPU_PER_CORE
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
 from sexton.settings import Settings
-from sexton.wire import ecs
+from sexton.wire import ecs, network
 from sexton.wire.errors import ClientException, EcsError
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ def attributes(
     task_limits: bool,
     endpoint: bool = False,
     endpoint_of_host: bool = False,
+    networks: Abilities = Abilities(),  # noqa: B008 - a value
 ) -> tuple[ecs.Attribute, ...]:
     """What this host advertises. ``endpoint``: tasks reach the agent, ``endpoint_of_host``: those in the host's own
     network do too."""
@@ -99,12 +101,20 @@ def attributes(
         offered.append(_C + "task-iam-role-network-host")
     if task_limits:
         offered += [_E + "task-cpu-mem-limit", _E + "increased-task-cpu-limit"]
+    if networks.interfaces:
+        offered.append(_E + "task-eni")
+        if settings.awsvpc_block_imds:
+            offered.append(_E + "task-eni-block-instance-metadata")
     facts = {
         "ecs.os-type": "linux",
         "ecs.os-family": "LINUX",
         "ecs.os-type-detailed": settings.os_family,
         "ecs.cpu-architecture": {"x86_64": "x86_64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
     }
+    if networks.interfaces and settings.backend:  # Amazon's control plane knows none of ours
+        facts[network.CAPABILITY] = network.VERSION
+        if networks.tunnels and settings.network_address:
+            facts[network.ADDRESS] = settings.network_address
     return tuple(ecs.Attribute(name=name) for name in offered) + tuple(
         ecs.Attribute(name=name, value=value) for name, value in facts.items()
     )

@@ -38,6 +38,7 @@ from sexton.core import task as core
 from sexton.core.hostpool import share_of
 from sexton.core.names import last_part
 from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, KnownTask, TaskStatus
+from sexton.host.network import NetworkError
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import Refused, RuntimeFault, Unavailable
@@ -426,6 +427,7 @@ class Runner:
 
     async def _finish(self) -> None:
         """From the end of the last container to the end of everything."""
+        await self._release_network()
         await self._reclaim()
         waits = [asyncio.ensure_future(self._hurry.wait()), asyncio.ensure_future(self._rest())]
         try:
@@ -444,6 +446,19 @@ class Runner:
         await self._hooks.forget(self.arn)
         log.info("task removed", extra={"task": self.arn})
         self.post(Finished())
+
+    async def _release_network(self) -> None:
+        """The task's own network goes once nothing runs in it any more."""
+        networks = self._context.networks
+        if networks is None or self.desired.task.network_mode != "awsvpc":
+            return
+        for delay in CLEAN_BACKOFF.delays():
+            try:
+                await networks.release(self.desired)
+                return
+            except (RuntimeFault, NetworkError) as error:
+                log.warning("network cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
+            await asyncio.sleep(delay)
 
     async def _reclaim(self) -> None:
         """Drain and remove the task's cgroup; the engine may still be removing what is below it."""

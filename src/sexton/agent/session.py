@@ -23,6 +23,7 @@ from sexton import __version__
 from sexton.agent import payload
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
+from sexton.agent.networks import Networks
 from sexton.agent.rolekeys import RoleKeys, Sent
 from sexton.agent.standdown import StandDown
 from sexton.agent.steps.context import Identity
@@ -36,6 +37,7 @@ from sexton.runtime.contract import EngineInfo
 from sexton.store.contract import StoreError
 from sexton.wire import acs, acs_task, ecs
 from sexton.wire.errors import UNREADABLE, EcsError, WireError
+from sexton.wire.network import SextonNetworkMessage
 from sexton.wire.refusal import decode_refusal
 
 log = logging.getLogger(__name__)
@@ -116,6 +118,7 @@ class Session:
         checkpoint: Checkpoint,
         roles: RoleKeys,
         on_heartbeat: Callable[[], None] = lambda: None,
+        networks: Networks | None = None,
     ) -> None:
         self._http = http
         self._client = client
@@ -129,6 +132,7 @@ class Session:
         self._candidates: tuple[str, frozenset[str]] = ("", frozenset())  # of the manifest that named them
         self._first = True
         self._heard = False  # whether anything was understood on this connection
+        self._networks = networks
         self._on_heartbeat = on_heartbeat  # when this host is to be looked at anew
         self.connected_at = 0.0
         self.reconnects = 0
@@ -253,6 +257,9 @@ class Session:
                 await self._renew(socket, body)
             case acs.StageUpdateMessage(message_id=message_id) | acs.PerformUpdateMessage(message_id=message_id):
                 await self._send(socket, self._nack(message_id, "Updates are disabled"))
+            case SextonNetworkMessage(message_id=message_id):
+                if self._networks is not None and await self._networks.follow(body) and message_id:
+                    await self._send(socket, self._ack(message_id))
             case acs.AttachTaskNetworkInterfacesMessage(message_id=message_id):
                 await self._send(socket, self._nack(message_id, "awsvpc is not served by this agent yet"))
             case _:

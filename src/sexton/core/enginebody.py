@@ -81,8 +81,10 @@ def create_body(
     sourced: Sourced = UNSOURCED,
     told: Mapping[str, str] = {},
     more_binds: tuple[str, ...] = (),
+    joins: str = "",
 ) -> dict[str, Any]:
-    """The engine's create request. What the agent has ``told`` a container wins over its own environment."""
+    """The engine's create request. What the agent has ``told`` a container wins over its own environment. ``joins``:
+    the container whose network it shares, whatever the payload says."""
     environment = (
         injection.environment(
             container.environment or {}, sourced.values, region=sourced.region, image_variables=sourced.image_variables
@@ -114,6 +116,10 @@ def create_body(
     if container.health_check_type == "docker" and not body.get("Healthcheck"):
         raise BadPayload(f"DockerClientConfigError: container {container.name} has no health check to run")
     body["Labels"] = {**body["Labels"], **labels}
+    if joins:
+        body["HostConfig"]["NetworkMode"] = f"container:{joins}"
+        for part in ("Hostname", "ExposedPorts"):  # an engine refuses these of one that has another's network
+            body.pop(part, None)
     return body
 
 

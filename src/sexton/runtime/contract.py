@@ -123,6 +123,8 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str = ""  # the file its log driver writes, where it writes one
     networks: tuple[Joined, ...] = ()
     mounts: tuple[Mounted, ...] = ()
+    hosts_path: str = ""  # the engine's own files behind /etc/hosts and /etc/resolv.conf of the container
+    resolver_path: str = ""
 
 
 class ContainerBrief(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +230,10 @@ class Images(Protocol):
         """Give an image one more name, which another one loses if it had it."""
         ...
 
+    async def load_image(self, archive: bytes) -> None:
+        """Have the images of an archive, as an engine saves them, under the names it says."""
+        ...
+
     async def remove_image(self, ref: str) -> None:
         """Take a name away, and the image with its last one; an absent one is no error, one in use a Conflict."""
         ...
@@ -285,6 +291,10 @@ class Runtime(Images, Volumes, Protocol):
 
     async def stop(self, ref: str, grace: float) -> None:
         """TERM (or the image's own stop signal), KILL after ``grace`` seconds; returns once it has stopped."""
+        ...
+
+    async def rename(self, ref: str, name: str) -> None:
+        """Give a container another name, in one step. Conflict when that is taken, NotFound when it is gone."""
         ...
 
     async def remove(self, ref: str, *, force: bool = False) -> None:

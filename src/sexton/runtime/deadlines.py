@@ -46,6 +46,12 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     tag: float = 30.0
     """One more name for an image, in the engine's own files."""
 
+    load: float = 120.0
+    """An image of a few kilobytes; the engine may be busy with larger ones."""
+
+    rename: float = 30.0
+    """Waits for the container's lock."""
+
     remove_image: float = 180.0
     """Deletes layers, which takes as long as the disk takes over the files in them."""
 

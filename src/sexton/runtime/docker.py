@@ -111,6 +111,9 @@ class DockerRuntime(DockerImages, DockerVolumes):
         whole = max(0, math.ceil(grace))  # the engine counts whole seconds, and takes -1 for "wait for ever"
         await self._http.call("POST", f"{_container(ref)}/stop", whole + self._deadlines.stop, {"t": str(whole)})
 
+    async def rename(self, ref: str, name: str) -> None:
+        await self._http.call("POST", f"{_container(ref)}/rename", self._deadlines.rename, {"name": name})
+
     async def remove(self, ref: str, *, force: bool = False) -> None:
         query = {"v": "1", "force": "1"} if force else {"v": "1"}
         try:

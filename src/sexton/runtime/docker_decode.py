@@ -111,6 +111,8 @@ class InspectReply(_Docker, frozen=True):
     image: str = ""
     created: str = ""
     log_path: str = ""
+    hosts_path: str = ""
+    resolv_conf_path: str = ""
     state: _State = _State()
     config: _Config = _Config()
     network_settings: _Network = _Network()
@@ -256,6 +258,8 @@ def container_info(reply: InspectReply) -> ContainerInfo:
         mounts=tuple(
             Mounted(name=one.name, source=one.source, destination=one.destination) for one in reply.mounts or ()
         ),
+        hosts_path=reply.hosts_path,
+        resolver_path=reply.resolv_conf_path,
     )
 
 

@@ -163,6 +163,13 @@ class DockerImages:
         repository, tag = repository_and_tag(name)
         await self._http.call("POST", f"{_image(ref)}/tag", self._deadlines.tag, {"repo": repository, "tag": tag})
 
+    async def load_image(self, archive: bytes) -> None:
+        body = await self._http.call("POST", "/images/load", self._deadlines.load, {"quiet": "1"}, archive)
+        for line in body.splitlines():
+            said = wire.decode(wire.pull_line, line) if line.strip() else None
+            if said is not None and said.error:
+                raise Refused(said.error)
+
     async def remove_image(self, ref: str) -> None:
         with suppress(NotFound):
             await self._http.call("DELETE", _image(ref), self._deadlines.remove_image)

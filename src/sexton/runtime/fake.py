@@ -258,6 +258,13 @@ class FakeRuntime(FakeStores):
             except TimeoutError:
                 self._deliver(container, "KILL")
 
+    async def rename(self, ref: str, name: str) -> None:
+        async with self.call("rename", ref):
+            container = self._find(ref)
+            if any(one.info.name == name for one in self._containers.values()):
+                raise Conflict(f'Conflict. The container name "/{name}" is already in use', 409)
+            self._change(container, name=name)
+
     async def remove(self, ref: str, *, force: bool = False) -> None:
         async with self.call("remove", ref):
             try:

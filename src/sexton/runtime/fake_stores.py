@@ -6,6 +6,9 @@ digest finds the image of that digest, whatever it is called.
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
@@ -100,6 +103,15 @@ class FakeStores(Script):
             self._lose_name(_whole(name))
             image = self._images[image.id]
             self._images[image.id] = msgspec.structs.replace(image, tags=(*image.tags, _whole(name)))
+
+    async def load_image(self, archive: bytes) -> None:
+        async with self.call("load_image"):
+            with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+                manifest = opened.extractfile("manifest.json")
+                assert manifest is not None
+                for image in json.load(manifest):
+                    for name in image["RepoTags"]:
+                        self.add_image(name, size=len(archive))
 
     async def remove_image(self, ref: str) -> None:
         async with self.call("remove_image", ref):

@@ -7,7 +7,7 @@ tree. ``docs/settings.md`` and ``docs/moving.md`` are made from the same tables;
 
 from __future__ import annotations
 
-from sexton.settings import rows_capability, rows_care, rows_identity, rows_ours, rows_pace, rows_state
+from sexton.settings import rows_capability, rows_care, rows_identity, rows_network, rows_ours, rows_pace, rows_state
 from sexton.settings.row import BadSetting, Setting
 from sexton.settings.sources import CONFIG_FILES, Loaded, load, of_other_libraries, read_config_file
 from sexton.settings.tree import LEVELS, LOGGING_DRIVERS, Hidden, Settings
@@ -17,6 +17,7 @@ TABLE: tuple[Setting, ...] = (
     *rows_identity.ROWS,
     *rows_state.ROWS,
     *rows_capability.ROWS,
+    *rows_network.ROWS,
     *rows_pace.ROWS,
     *rows_ours.ROWS,
     *rows_care.ROWS,

@@ -95,6 +95,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exclude_ipv6_bindings: bool = True
     dynamic_ports: tuple[int, int] | None = None
 
+    # Tasks' own networks.
+    task_eni: bool = True
+    awsvpc_block_imds: bool = False
+    bridge_block_imds: bool = False
+    network_address: str = ""
+    tunnel_port: int = 4789
+    sandbox_pool: int = 4
+    sandbox_idle: float = 600.0
+
     # How long things may take, and what is cleaned when.
     stop_timeout: float = 30.0
     start_timeout: float = 180.0

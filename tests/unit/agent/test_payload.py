@@ -46,7 +46,7 @@ def test_task_that_is_no_object_at_all() -> None:
         (task(1, container("a"), container("a")), "each its own"),
         (task(1, container("")), "must have names"),
         (task(1, container(image="")), "has no image"),
-        (task(network_mode="awsvpc"), "network mode awsvpc is not served"),
+        (task(network_mode="awsvpc"), "it has network mode awsvpc and no interface"),
         (task(arn=""), "has no ARN"),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from sexton.agent.metadata.file import MetadataFiles
+from sexton.agent.networks import Networks
 from sexton.agent.ports import PortAllocator
 from sexton.agent.supplies import Supplies
 from sexton.core.task import DesiredTask, Event, KnownContainer
@@ -24,8 +25,8 @@ class Identity(NamedTuple):
 
 
 class StepContext(NamedTuple):
-    """The world as a step sees it. Without ``cgroups`` the engine's own parent is used. ``variables`` are
-    what the agent tells a container, whatever its own say."""
+    """The world as a step sees it. Without ``cgroups`` the engine's own parent is used, without ``networks`` no task
+    has one of its own. ``variables`` are what the agent tells a container, whatever its own say."""
 
     runtime: Runtime
     settings: Settings
@@ -33,6 +34,7 @@ class StepContext(NamedTuple):
     ports: PortAllocator
     supplies: Supplies
     cgroups: TaskCgroups | None
+    networks: Networks | None = None
     clock: Callable[[], float] = time.time
     files: MetadataFiles | None = None
     variables: Callable[[acs_task.Task, str], Mapping[str, str]] = lambda task, container: {}

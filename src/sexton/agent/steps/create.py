@@ -6,6 +6,7 @@ carries our labels is then taken as it is, and one that does not is left alone.
 
 from __future__ import annotations
 
+from sexton.agent.networks import FAILED, NetworkFault
 from sexton.agent.ports import NoPort
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.prepare import gave_up
@@ -31,6 +32,7 @@ async def create(
     try:
         bindings = portmap.choose(task, container, context.ports.take)
         parent = _cgroup(context, task)
+        joins = await _network(context, desired)
         body = enginebody.create_body(
             task,
             container,
@@ -41,10 +43,11 @@ async def create(
             sourced=await _sourced(context, desired, container),
             told=context.variables(task, known.name),
             more_binds=context.files.prepare(desired, known) if context.files is not None else (),
+            joins=joins,
         )
     except (BadPayload, portmap.BadMapping) as error:
         return _failed(context, known, str(error))
-    except NotFetched as error:
+    except (NotFetched, NetworkFault) as error:
         return gave_up(context, known, str(error))
     except NoPort as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
@@ -83,6 +86,18 @@ async def _sourced(context: StepContext, desired: DesiredTask, container: acs_ta
         image = await local_image(context, container.image or "")
         variables = image.variables if image else ()  # not here: the creation says so in the engine's words
     return Sourced(values, context.settings.region, variables)
+
+
+async def _network(context: StepContext, desired: DesiredTask) -> str:
+    """The container whose network a task with one of its own shares."""
+    if desired.task.network_mode != "awsvpc":
+        return ""
+    if context.networks is None:
+        raise NetworkFault(FAILED + "this host cannot give tasks a network of their own")
+    try:
+        return await context.networks.join(desired)
+    except Refused as error:
+        raise NetworkFault(FAILED + str(error)) from None
 
 
 def _cgroup(context: StepContext, task: acs_task.Task) -> str:

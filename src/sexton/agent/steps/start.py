@@ -11,6 +11,9 @@ import asyncio
 import contextlib
 import logging
 
+import msgspec
+
+from sexton.agent.networks import FAILED, NetworkFault
 from sexton.agent.steps import remains
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.create import create
@@ -36,6 +39,9 @@ async def start(
     left = remains.of(context, desired, known)
     if left is not Remains.NONE:
         return await _after(context, desired, container, known, left)
+    problem = await _network(context, desired)
+    if problem:
+        return msgspec.structs.replace(_gave_up(context, known, problem), fatal=True)
     try:
         await context.runtime.start(known.runtime_id)
     except NotFound:
@@ -59,6 +65,19 @@ async def start(
         return await look(context, desired, container, known)  # an interrupted creation chose its ports
     now = context.clock()
     return Event(container=known.name, happened=Happened.STARTED, time=now, started_at=now)
+
+
+async def _network(context: StepContext, desired: DesiredTask) -> str:
+    """Wait until a task with a network of its own has it; why it cannot, or nothing."""
+    if desired.task.network_mode != "awsvpc" or context.networks is None:
+        return ""
+    try:
+        await context.networks.wired(desired)
+    except NetworkFault as error:
+        return str(error)
+    except Refused as error:
+        return FAILED + str(error)
+    return ""
 
 
 async def _again(

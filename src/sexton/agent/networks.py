@@ -1,0 +1,360 @@
+"""Tasks' own networks on this host: from the control plane's words to wires, and from a task to its namespace.
+
+The control plane sends the whole of a host's networks whenever something changes. It is brought into force at once,
+before any task needs it, and is what a task's interface is looked up in. A task's way:
+
+    join     its sandbox, whose namespace its containers are created for
+    wired    the interface is in the namespace and packets pass; no container starts before
+    release  the interface and the sandbox are gone
+
+Each is done once however many containers ask, and again after a restart of this process, which finds what there was:
+names follow from the task, orders say how things shall be. What belongs to no task is removed at start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sexton.agent.sandboxes import Sandbox, Sandboxes
+from sexton.core import grouprules, nftables, ruleset, sandbox, wiring
+from sexton.core.names import last_part
+from sexton.core.task import DesiredTask
+from sexton.host import namespaces
+from sexton.host.network import NetworkError, NetworkWorker
+from sexton.kit.retry import Backoff
+from sexton.kit.supervise import Nursery
+from sexton.runtime.contract import RuntimeFault
+from sexton.settings import Settings
+from sexton.wire import acs_task
+from sexton.wire.network import PROTOCOL, Interface, SextonNetworkMessage
+
+log = logging.getLogger(__name__)
+
+FAILED = "ContainerNetworkingError: container resource provisioning: failed to setup network namespace: "
+# The state that names an interface is sent before its task; longer than this means that it does not come.
+STATE_SECONDS = 10.0
+METADATA_SERVICES = ("169.254.169.254/32", "fd00:ec2::254/128")
+APPLY_BACKOFF = Backoff(first=0.5, cap=30.0)
+_RESOLVERS = ("/run/systemd/resolve/resolv.conf", "/etc/resolv.conf")
+TABLE = "sexton-groups"
+
+
+class NetworkFault(Exception):  # noqa: N818 - becomes the reason of a task
+    """A task cannot have its network; the message begins with the error's name on the wire."""
+
+
+class Abilities(NamedTuple):
+    """What this host can do for tasks' networks; without ``interfaces`` nothing."""
+
+    interfaces: bool = False
+    tunnels: bool = False
+
+
+class Wired(NamedTuple):
+    """A task's network as far as it has come."""
+
+    joined: asyncio.Future[Sandbox]
+    ready: asyncio.Future[None]
+    work: asyncio.Task[None]
+
+
+class Networks:
+    """The networks of one container instance."""
+
+    def __init__(self, settings: Settings, instance_arn: str, sandboxes: Sandboxes, nursery: Nursery) -> None:
+        self._settings = settings
+        self._tag = wiring.tag_of(instance_arn)
+        self._sandboxes = sandboxes
+        self._nursery = nursery
+        self._worker = NetworkWorker()
+        self._state: SextonNetworkMessage | None = None
+        self._changed = asyncio.Event()
+        self._in_force: dict[str, nftables.Table] = {}  # by VPC
+        self._trouble = ""
+        self._wired: dict[str, Wired] = {}  # by task
+        self._applying = asyncio.Lock()
+        self._retry: asyncio.Task[None] | None = None
+        self.on_routers: Callable[[Sequence[str]], None] = lambda names: None
+
+    @property
+    def tag(self) -> str:
+        return self._tag
+
+    @property
+    def state(self) -> SextonNetworkMessage | None:
+        """What the control plane last said of this host's networks."""
+        return self._state
+
+    @property
+    def trouble(self) -> str:
+        """Why the state is not in force, if it is not."""
+        return self._trouble
+
+    @property
+    def helper(self) -> int | None:
+        """The process that wires, while there is one."""
+        return self._worker.pid
+
+    def routers(self) -> tuple[str, ...]:
+        """The namespaces that route for this host's tasks."""
+        return tuple(namespaces.named(wiring.router_prefix(self._tag)))
+
+    def interface_of(self, task: acs_task.Task) -> Interface | None:
+        """A task's interface, as the control plane describes it."""
+        given = _given(task)
+        if given is None or self._state is None:
+            return None
+        return next((one for one in self._state.interfaces if one.id == given.ec2_id), None)
+
+    async def follow(self, state: SextonNetworkMessage) -> bool:
+        """Bring a state into force; whether it is. What cannot be now is tried again."""
+        if any(not one.host for one in state.interfaces):
+            self._sandboxes.want()
+        self._state = state
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if await self._apply():
+            return True
+        if self._retry is None or self._retry.done():
+            self._retry = self._nursery.start("networks", self._apply_later())
+        return False
+
+    async def _apply_later(self) -> None:
+        for delay in APPLY_BACKOFF.delays():
+            await asyncio.sleep(delay)
+            if await self._apply():
+                return
+
+    async def _apply(self) -> bool:
+        async with self._applying:
+            state = self._state
+            assert state is not None
+            tables = {vpc: self._table(state, vpc) for vpc in grouprules.vpcs(state)}
+            texts = {
+                vpc: nftables.change(self._in_force[vpc], table) if vpc in self._in_force else nftables.whole(table)
+                for vpc, table in tables.items()
+            }
+            order = wiring.apply(state, self._tag, self.address, self._settings.tunnel_port, texts)
+            try:
+                if order.routers or self.routers():
+                    await self._worker.ask(order)
+            except NetworkError as error:
+                self._in_force.clear()  # nobody knows how far it came: next time whole
+                if self._trouble != str(error):
+                    log.error("networks cannot be brought in line", extra={"reason": str(error)})
+                self._trouble = str(error)
+                return False
+            made = [one.name for one in order.routers]
+            self._in_force = {vpc: table for vpc, table in tables.items() if wiring.router_of(self._tag, vpc) in made}
+            self._trouble = ""
+            self.on_routers(made)
+            log.info(
+                "networks are in force",
+                extra={"revision": state.revision, "interfaces": len(state.interfaces), "routers": len(made)},
+            )
+            return True
+
+    def _table(self, state: SextonNetworkMessage, vpc: str) -> nftables.Table:
+        devices = {one.id: wiring.device_of(one.id) for one in state.interfaces if not one.host}
+        return ruleset.table(TABLE, grouprules.vpc(state, vpc), devices, tunnel="v*", uplink=wiring.UPLINK_DEVICE)
+
+    @property
+    def address(self) -> str:
+        """Where other hosts reach this one's tasks."""
+        return self._settings.network_address
+
+    async def join(self, desired: DesiredTask) -> str:
+        """The engine's id of the container whose network the task's own ones share. NetworkFault, RuntimeFault."""
+        return (await asyncio.shield(self._begun(desired).joined)).id
+
+    async def wired(self, desired: DesiredTask) -> None:
+        """Returns once the task's interface is there and its rules are in force. NetworkFault, RuntimeFault."""
+        await asyncio.shield(self._begun(desired).ready)
+
+    def _begun(self, desired: DesiredTask) -> Wired:
+        found = self._wired.get(desired.arn)
+        if found is not None and not _is_to_be_repeated(found):
+            return found
+        loop = asyncio.get_running_loop()
+        joined: asyncio.Future[Sandbox] = loop.create_future()
+        ready: asyncio.Future[None] = loop.create_future()
+        work = self._nursery.start(f"network-{last_part(desired.arn)}", self._wire(desired, joined, ready))
+        self._wired[desired.arn] = Wired(joined, ready, work)
+        return self._wired[desired.arn]
+
+    async def _wire(self, desired: DesiredTask, joined: asyncio.Future[Sandbox], ready: asyncio.Future[None]) -> None:
+        try:
+            await self._wire_or_raise(desired, joined)
+            ready.set_result(None)
+        except NetworkError as error:
+            _fail(NetworkFault(f"{FAILED}{error}"), joined, ready)
+        except (NetworkFault, RuntimeFault) as error:
+            _fail(error, joined, ready)
+        except BaseException:
+            joined.cancel()
+            ready.cancel()
+            raise
+
+    async def _wire_or_raise(self, desired: DesiredTask, joined: asyncio.Future[Sandbox]) -> None:
+        given = _given(desired.task)
+        if given is None:
+            raise NetworkFault(f"{FAILED}the task has no interface")
+        warming = self._nursery.start("helper", self._worker.warm())
+        task_id = last_part(desired.arn)
+        # Whoever is given a name by the control plane of Amazon's gets it; our own's tasks have a sandbox's.
+        hostname = "" if given.interface_association_protocol == PROTOCOL else given.private_dns_name or ""
+        try:
+            held = await self._sandboxes.take(task_id, hostname)
+        except sandbox.NoProgram as error:
+            raise NetworkFault(f"{FAILED}{error}") from None
+        write_files(held, given, hostname)
+        joined.set_result(held)
+        await warming
+        order = await self._plug_order(given, held.namespace)
+        await self._worker.ask(order)
+        log.info(
+            "task has its network", extra={"task": desired.arn, "interface": given.ec2_id, "sandbox": held.id[:12]}
+        )
+
+    async def _plug_order(self, given: acs_task.ElasticNetworkInterface, namespace: str) -> wiring.Plug:
+        try:
+            async with asyncio.timeout(STATE_SECONDS):
+                while True:
+                    changed, state = self._changed, self._state
+                    mine = next((one for one in (state.interfaces if state else ()) if one.id == given.ec2_id), None)
+                    if state is not None and mine is not None and not self._applying.locked():
+                        break
+                    if mine is not None:
+                        async with self._applying:
+                            continue
+                    await changed.wait()
+        except TimeoutError:
+            raise NetworkFault(f"{FAILED}the control plane did not describe interface {given.ec2_id}") from None
+        if self._trouble:
+            raise NetworkFault(f"{FAILED}{self._trouble}")
+        blackholes = METADATA_SERVICES if self._settings.awsvpc_block_imds else ()
+        order = wiring.plug(state, mine, self._tag, namespace, blackholes)
+        if order is None:
+            raise NetworkFault(f"{FAILED}the control plane did not describe subnet {mine.subnet}")
+        return order
+
+    async def release(self, desired: DesiredTask) -> None:
+        """Have nothing left of a task's network. RuntimeFault or NetworkError: to be tried again."""
+        given = _given(desired.task)
+        if given is None:
+            return
+        wired = self._wired.pop(desired.arn, None)
+        if wired is not None:
+            wired.work.cancel()
+            await asyncio.wait([wired.work])
+        if self.routers():
+            await self._worker.ask(
+                wiring.Unplug(tag=self._tag, device=wiring.device_of(given.ec2_id or ""), addresses=_addresses(given))
+            )
+        await self._sandboxes.give_back(last_part(desired.arn))
+
+    def gone(self, container_id: str) -> str:
+        """A sandbox has ended; the task that had it, if one did."""
+        self._sandboxes.gone(container_id)
+        return next((arn for arn, one in self._wired.items() if _holds(one, container_id)), "")
+
+    async def sweep(self, tasks: Iterable[DesiredTask]) -> None:
+        """Remove what an earlier process left of tasks that are no more."""
+        here = [(one, given) for one in tasks if (given := _given(one.task)) is not None]
+        await self._sandboxes.sweep({last_part(one.arn) for one, _ in here})
+        if here:
+            self._sandboxes.want()
+        if not self.routers() and not self._has_uplinks():
+            return
+        order = wiring.Clear(
+            tag=self._tag,
+            devices=tuple(wiring.device_of(given.ec2_id or "") for _, given in here),
+            addresses=tuple(one for _, given in here for one in _addresses(given)),
+        )
+        try:
+            await self._worker.ask(order)
+        except NetworkError as error:
+            log.error("leftovers of networks cannot be removed", extra={"reason": str(error)})
+
+    def _has_uplinks(self) -> bool:
+        import socket
+
+        return any(name.startswith(wiring.uplink_prefix(self._tag)) for _, name in socket.if_nameindex())
+
+    async def close(self, *, leave_nothing: bool) -> None:
+        """End the helper; the networks stay for the next process, unless nothing may be left."""
+        if leave_nothing:
+            with contextlib.suppress(RuntimeFault):
+                await self._sandboxes.empty()
+            if self.routers() or self._has_uplinks():
+                try:
+                    await self._worker.ask(wiring.Clear(tag=self._tag, everything=True))
+                except NetworkError as error:
+                    log.error("networks are left behind", extra={"reason": str(error)})
+        await self._worker.close()
+
+
+def _given(task: acs_task.Task) -> acs_task.ElasticNetworkInterface | None:
+    """The interface of an awsvpc task."""
+    if task.network_mode != "awsvpc":
+        return None
+    return next(iter(task.elastic_network_interfaces or ()), None)
+
+
+def _addresses(given: acs_task.ElasticNetworkInterface) -> tuple[str, ...]:
+    found = [one.private_address for one in given.ipv4_addresses or ()]
+    found += [one.address for one in given.ipv6_addresses or ()]
+    return tuple(one for one in found if one)
+
+
+def _is_to_be_repeated(wired: Wired) -> bool:
+    """An engine that did not answer, or did not want to, may do so the next time; what is wrong stays wrong."""
+    if not wired.ready.done():
+        return False
+    if wired.ready.cancelled():
+        return True
+    return isinstance(wired.ready.exception(), RuntimeFault)
+
+
+def _holds(wired: Wired, container_id: str) -> bool:
+    joined = wired.joined
+    if not joined.done() or joined.cancelled() or joined.exception() is not None:
+        return False
+    return joined.result().id == container_id
+
+
+def _fail(error: Exception, *futures: asyncio.Future[Sandbox] | asyncio.Future[None]) -> None:
+    for one in futures:
+        if not one.done():
+            one.set_exception(error)
+            one.exception()  # seen, whether or not anybody waits for it
+
+
+def write_files(held: Sandbox, given: acs_task.ElasticNetworkInterface, hostname: str) -> None:
+    """The names a task knows: the engine puts these files of the sandbox into each of its containers."""
+    servers, search = tuple(given.domain_name_servers or ()), tuple(given.domain_name or ())
+    resolver = sandbox.resolver_file(servers, search) if servers else sandbox.resolver_of_host(_of_host())
+    own = (given.private_dns_name or "", hostname or held.hostname)
+    for path, text in ((held.hosts_path, sandbox.hosts_file(own, _addresses(given))), (held.resolver_path, resolver)):
+        if not path:
+            continue
+        try:
+            # In place: the engine has the file itself mounted, not its name.
+            descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+        except OSError as error:
+            raise NetworkFault(f"{FAILED}cannot write {path}: {error.strerror or error}") from None
+
+
+def _of_host() -> str:
+    for path in _RESOLVERS:
+        with contextlib.suppress(OSError):
+            return Path(path).read_text()
+    return ""

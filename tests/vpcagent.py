@@ -15,7 +15,6 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,12 @@ class VpcAgent:
     """A context manager."""
 
     def __init__(
-        self, root: Path, *, environment: dict[str, str] | None = None, engine: PrivateEngine | None = None
+        self,
+        root: Path,
+        *,
+        address: str = "10.98.0.2",
+        beside: VpcAgent | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
@@ -60,12 +64,20 @@ class VpcAgent:
         self.tag = wiring.tag_of(self.instance)
         self.task_key = secrets.token_hex(4)  # tasks of this host are told from others' by it
         self.namespace = Namespace(f"sv{secrets.token_hex(4)}")
-        for command in ("link add out type veth peer eth0", "link set eth0 up", "link set out up"):
-            self.namespace.run("ip", *command.split())
-        self.namespace.run("ip", "addr", "add", "10.98.0.2/24", "dev", "eth0")
+        self.address = address
+        # The far end of its cable is in the host beside it, or nowhere.
+        far = ("far", "netns", beside.namespace.name) if beside else ("out",)
+        self.namespace.run("ip", "link", "add", "eth0", "type", "veth", "peer", *far)
+        if beside:
+            beside.namespace.run("ip", "addr", "add", f"{beside.address}/32", "dev", "far")
+            beside.namespace.run("ip", "link", "set", "far", "up")
+            beside.namespace.run("ip", "route", "add", f"{address}/32", "dev", "far", "src", beside.address)
+        else:
+            self.namespace.run("ip", "link", "set", "out", "up")
+        self.namespace.run("ip", "link", "set", "eth0", "up")
+        self.namespace.run("ip", "addr", "add", f"{address}/24", "dev", "eth0")
         self.namespace.run("ip", "route", "add", "default", "via", "10.98.0.1")
-        self.engine = engine or PrivateEngine(root / "engine", live_restore=True, within=self.namespace.within)
-        self._own_engine = engine is None
+        self.engine = PrivateEngine(root / "engine", live_restore=True, within=self.namespace.within)
         self.plane = ScriptedPlane(self.instance, self.namespace.path)
         self._environment = environment or {}
         self.agent: Role
@@ -228,9 +240,9 @@ class VpcAgent:
                 return str(row["Id"])
         raise AssertionError(f"task {number} has no container {name}")
 
-    def space_of(self, number: int) -> str:
-        """The network namespace of a running task."""
-        row = json.loads(self.engine.call("GET", f"/containers/{self.container_of(number)}/json"))
+    def space_of(self, number: int, name: str = "main") -> str:
+        """The network namespace of a running task, as one of its containers has it."""
+        row = json.loads(self.engine.call("GET", f"/containers/{self.container_of(number, name)}/json"))
         return f"/proc/{row['State']['Pid']}/ns/net"
 
     def in_task(self, number: int, *command: str, check: bool = True) -> str:
@@ -289,8 +301,7 @@ class VpcAgent:
                         self.engine.call("DELETE", f"/containers/{row['Id']}?force=1&v=1")
         if self.plane.port:
             self.plane.__exit__()
-        if self._own_engine:
-            self.engine.close()
+        self.engine.close()
         for name in self.routers():
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
         self.namespace.close()
@@ -306,7 +317,3 @@ def _remove_cgroup(path: Path) -> None:
                 if inner.is_dir():
                     inner.rmdir()
             path.rmdir()
-
-
-def numbers(first: int, count: int) -> Iterable[int]:
-    return range(first, first + count)

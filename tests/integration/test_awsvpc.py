@@ -3,32 +3,236 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from nethosts import inside
 from node import until
-from vpcagent import VpcAgent
+from sexton.wire.network import Group, Rule
+from vpcagent import CLOSED, OPEN, VpcAgent
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
+
+FAR_MAC = "0a:99:00:00:00:01"
 
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VpcAgent]:
-    with VpcAgent(tmp_path_factory.mktemp("vpc")) as agent:
+    with VpcAgent(tmp_path_factory.mktemp("vpc"), environment={"ECS_AWSVPC_BLOCK_IMDS": "true"}) as agent:
         yield agent
 
 
-def test_a_task_has_its_own_address_and_reaches_its_neighbour(host):
-    host.run(5, 6)
-
-    addresses = json.loads(host.in_task(5, "ip", "-json", "addr", "show", "eth0"))[0]
-    assert [one["local"] for one in addresses["addr_info"] if one["family"] == "inet"] == ["10.77.0.5"]
-    assert addresses["address"] == "0a:77:00:00:00:05"
-    assert host.exec(5, "ping", "-c1", "-W2", "10.77.0.6")
-    assert "10.77.0.5\tip-10-77-0-5.ec2.internal" in host.exec(5, "cat", "/etc/hosts")
-
-    host.stop(5, 6)
-    host.until_told("STOPPED", 5, 6)
+@pytest.fixture
+def clean(host: VpcAgent) -> Iterator[VpcAgent]:
+    """The host without tasks, before and after."""
+    yield host
+    running = sorted(
+        {int(one.body["task"][-24:], 16) for one in host.plane.reports if one.body.get("status") == "RUNNING"}
+        | {int(one.task_arn[-24:], 16) for one in host.interfaces}
+    )
+    host.stop(*running)
+    host.until_told("STOPPED", *running)
     host.networks()
-    until(lambda: not host.devices() and not host.routers(), "nothing is left")
+    until(lambda: not host.devices() and not host.routers(), "no task's network is left")
+
+
+def listens(namespace: str, port: int) -> socket.socket:
+    with inside(namespace):
+        return socket.create_server(("0.0.0.0", port))
+
+
+def reaches(namespace: str, address: str, port: int, seconds: float = 1.0) -> bool:
+    with inside(namespace), socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as client:
+        client.settimeout(seconds)
+        try:
+            client.connect((address, port))
+        except OSError:
+            return False
+        return True
+
+
+def test_a_task_has_its_own_network_and_is_judged_by_its_groups(clean):
+    host = clean
+    one, two = host.interface(5, ipv6=True), host.interface(6, ipv6=True, groups=("sg-closed",))
+    host.networks(one, two)
+    both = host.task(5, "sleep 3600 & wait", "sleep 3600 & wait")
+    host.plane.payload(both, host.task(6))
+    host.until_told("RUNNING", 5, 6)
+
+    link = json.loads(host.in_task(5, "ip", "-json", "addr", "show", "eth0"))[0]
+    addresses = {one["local"] for one in link["addr_info"] if one["scope"] == "global"}
+    assert (addresses, link["address"]) == ({"10.77.0.5", "fd77::5"}, "0a:77:00:00:00:05")
+    assert host.space_of(5) != host.space_of(6)
+    assert "10.77.0.5\tip-10-77-0-5.ec2.internal" in host.exec(5, "cat", "/etc/hosts")
+    assert "10.77.0.5" in host.exec(5, "sh", "-c", "ping -c1 -W2 $(hostname)")
+    assert "blackhole 169.254.169.254" in host.in_task(5, "ip", "route")
+    # Both containers of the task share it; nothing but the task's own containers looks like one.
+    spaces = {os.stat(host.space_of(5, name)).st_ino for name in ("main", "main1")}
+    assert len(spaces) == 1
+    assert len(host.containers()) == 3
+
+    servers = [listens(host.space_of(number), 8080) for number in (5, 6)]
+    assert reaches(host.space_of(6), "10.77.0.5", 8080)
+    assert not reaches(host.space_of(5), "10.77.0.6", 8080, 0.3)
+    assert not reaches(host.space_of(6), "10.77.0.77", 8080, 0.3)
+    assert host.exec(5, "ping", "-6", "-c1", "-W2", "fd77::5")
+
+    # A change of the groups reaches both within a second.
+    host.groups = (
+        OPEN,
+        Group(
+            id="sg-closed",
+            vpc="vpc-1",
+            ingress=(Rule(id="web", protocol="tcp", from_port=8080, to_port=8080, group="sg-open"),),
+        ),
+    )
+    host.networks(*host.interfaces, wait=False)
+    until(lambda: reaches(host.space_of(5), "10.77.0.6", 8080, 0.1), "the new rule is in force", 5.0)
+    assert not reaches(host.space_of(6), "10.77.0.5", 8080, 0.3)  # nothing out any more
+    host.groups = (OPEN, CLOSED)
+    for one in servers:
+        one.close()
+
+
+def test_a_task_reaches_outside_as_its_host_and_the_host_its_task(clean):
+    host = clean
+    host.run(7)
+    outside = listens(host.namespace.path, 9090)
+    with inside(host.space_of(7)):
+        client = socket.create_connection(("10.98.0.2", 9090), timeout=5)
+    served, peer = outside.accept()
+    for one in (client, served, outside):
+        one.close()
+    assert peer[0].startswith("169.254.")
+
+    server = listens(host.space_of(7), 8080)
+    assert reaches(host.namespace.path, "10.77.0.7", 8080, 3.0)
+    server.close()
+
+
+def test_a_restarted_agent_takes_up_networks_and_the_helper_may_die_at_any_time(clean):
+    host = clean
+    host.run(8)
+    device = host.devices()
+    host.agent.kill()
+    server = listens(host.space_of(8), 8080)
+    assert reaches(host.namespace.path, "10.77.0.8", 8080)  # in force while no agent runs
+    server.close()
+    host.start_agent()
+    until(lambda: host.plane.told(host.arn(8)), "it is known again")
+    assert host.devices() == device
+    host.networks(*host.interfaces)
+    for number in (9, 10, 11):
+        for pid in helpers(host):
+            os.kill(pid, signal.SIGKILL)
+        host.run(number)
+    assert len(host.devices()) == 4
+    assert host.plane.told(host.arn(8)).count("RUNNING") >= 1 and "STOPPED" not in host.plane.told(host.arn(8))
+
+
+def helpers(host: VpcAgent) -> list[int]:
+    """Helper processes of this agent."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == host.agent.pid and b"network_worker" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_sandbox_that_somebody_removes_ends_its_task_with_that_reason(clean):
+    host = clean
+    host.run(12)
+    name = next(one for one in host.sandboxes() if host.arn(12).rpartition("/")[2] in one)
+    host.engine.call("DELETE", f"/containers/{name}?force=1")
+    host.until_told("STOPPED", 12)
+
+    assert "what held the task's network has ended" in host.reason(12)
+
+
+def test_what_cannot_be_wired_says_why_and_leaves_nothing(clean):
+    host = clean
+    other = host.task(13)
+    other["elasticNetworkInterfaces"][0]["interfaceAssociationProtocol"] = "vlan"
+    host.plane.payload(other, host.task(14))  # nobody ever described the network of 14
+    host.until_told("STOPPED", 13, 14)
+
+    assert "serves no trunk or branch interfaces" in host.reason(13)
+    assert host.reason(14).startswith("ContainerNetworkingError: ")
+    assert "did not describe interface" in host.reason(14)
+    until(lambda: not [one for one in host.sandboxes() if "-task-" in one], "no sandbox is left")
+
+
+def announced(host: VpcAgent, number: int, mac: str, wait_ms: int) -> None:
+    host.plane.say(
+        "AttachTaskNetworkInterfacesMessage",
+        messageId=f"attach-{number}",
+        clusterArn="default",
+        containerInstanceArn=host.instance,
+        taskArn=host.arn(number),
+        taskClusterArn="default",
+        waitTimeoutMs=wait_ms,
+        elasticNetworkInterfaces=[{"macAddress": mac, "ec2Id": "eni-a", "attachmentArn": f"arn:attachment/{number}"}],
+    )
+    until(lambda: host.plane.acknowledged(f"attach-{number}"), "it is acknowledged")
+
+
+def test_a_device_of_the_host_is_found_confirmed_and_given_to_its_task(clean):
+    """As on Amazon ECS; the device is one end of a pair whose other end plays the VPC."""
+    host = clean
+    announced(host, 20, FAR_MAC, 60_000)
+    host.namespace.run("ip", "link", "add", "ens9", "address", FAR_MAC, "type", "veth", "peer", "vpc9")
+    host.namespace.run("ip", "addr", "add", "10.66.0.1/24", "dev", "vpc9")
+    host.namespace.run("ip", "link", "set", "vpc9", "up")
+    confirmed = until(
+        lambda: [one.body for one in host.plane.reports if one.body.get("attachments")], "the device is confirmed"
+    )
+    assert confirmed[0]["attachments"] == [{"attachmentArn": "arn:attachment/20", "status": "ATTACHED"}]
+    assert "status" not in confirmed[0] and confirmed[0]["task"] == host.arn(20)
+
+    task = host.task(20)
+    task["elasticNetworkInterfaces"] = [
+        {
+            "ec2Id": "eni-a",
+            "macAddress": FAR_MAC,
+            "attachmentArn": "arn:attachment/20",
+            "ipv4Addresses": [{"privateAddress": "10.66.0.5", "primary": True}],
+            "subnetGatewayIpv4Address": "10.66.0.1/24",
+            "privateDnsName": "ip-10-66-0-5.ec2.internal",
+            "domainNameServers": ["10.66.0.2"],
+        }
+    ]
+    host.plane.payload(task)
+    host.until_told("RUNNING", 20)
+    assert host.exec(20, "ping", "-c1", "-W2", "10.66.0.1")
+    assert host.exec(20, "hostname").strip() == "ip-10-66-0-5.ec2.internal"
+    assert host.exec(20, "cat", "/etc/resolv.conf") == "nameserver 10.66.0.2\n"
+
+    host.plane.payload(task | {"desiredStatus": "STOPPED"})
+    host.until_told("STOPPED", 20)
+    until(lambda: FAR_MAC in host.namespace.run("ip", "link"), "the device is back on the host")
+    host.namespace.run("ip", "link", "delete", "vpc9")
+
+
+def test_a_device_that_never_comes_ends_in_a_clear_reason(clean):
+    host = clean
+    announced(host, 21, "0a:99:00:00:00:02", 300)
+    until(lambda: "interface did not appear in time" in host.agent.log, "it is given up")
+    task = host.task(22)
+    task["elasticNetworkInterfaces"][0] |= {
+        "interfaceAssociationProtocol": "default",
+        "macAddress": "0a:99:00:00:00:03",
+    }
+    host.plane.payload(task)
+    host.until_told("STOPPED", 22)
+
+    assert "no device of this host has the hardware address 0a:99:00:00:00:03" in host.reason(22)
+    assert not [one for one in host.plane.reports if one.body.get("task") == host.arn(21)]

@@ -23,6 +23,7 @@ import msgspec
 
 from sexton.agent import ec2, register
 from sexton.agent.admission import Admission
+from sexton.agent.attachments import Attachments
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.engine import Engine
 from sexton.agent.gc import Cleanup
@@ -113,6 +114,7 @@ class Agent:
         self._endpoint: TaskEndpoint | None = None
         self._services: TaskServices | None = None
         self._networks: Networks | None = None
+        self._attachments: Attachments | None = None
         self._history = History()
         self._victims = Victims()
         self._sizing: Sizing | None = None
@@ -180,7 +182,7 @@ class Agent:
             self._links.start("place", where.learn(instance))
         await set_block(settings, tag_of(arn))
         if abilities.interfaces:
-            await self._open_networks(settings, member, abilities, list(state.tasks.values()))
+            await self._open_networks(settings, member, client, list(state.tasks.values()))
         await self._open(info, client, credentials, member, pool, where, list(state.tasks.values()))
         if instance is not None and settings.spot_draining:
             self._links.start("spot", ec2.drain_at_notice(instance, client, member))
@@ -241,6 +243,7 @@ class Agent:
             context.supplies.roles,
             on_heartbeat=lambda: self._look_at(health),
             networks=self._networks,
+            attachments=self._attachments,
         )
         stats = CgroupStats(Path(settings.cgroup_path))
         telemetry = Telemetry(
@@ -278,9 +281,9 @@ class Agent:
         self._links.start("cloudwatch", sizing.cloudwatch.run())
 
     async def _open_networks(
-        self, settings: Settings, member: Member, abilities: Abilities, saved: Sequence[Saved]
+        self, settings: Settings, member: Member, client: EcsClient, saved: Sequence[Saved]
     ) -> None:
-        assert self._runtime is not None
+        assert self._runtime is not None and self._store is not None
         sandboxes = Sandboxes(self._runtime, settings, member.instance_arn, self._cgroups)
         self._networks = Networks(settings, member.instance_arn, sandboxes, self._work)
         live = [one.desired for one in saved if not one.known.removed]
@@ -291,6 +294,9 @@ class Agent:
             except RuntimeFault as error:
                 log.warning("waiting for the engine's list of sandboxes", extra={"reason": str(error)})
             await asyncio.sleep(delay)
+        self._attachments = Attachments(self._store, client.call, member.cluster, self._links)
+        await self._attachments.load()
+        self._networks.on_released = self._attachments.forget
         self._links.start("sandboxes", sandboxes.run())
 
     def _supplies(

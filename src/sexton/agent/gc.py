@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sexton.agent.engine import Engine
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import StepContext
-from sexton.core import cleanup, volumes
+from sexton.core import cleanup, sandbox, volumes
 from sexton.core.cleanup import Image, InUse, Leftover, Ours, Removal, Rules
 from sexton.core.enginebody import INSTANCE_LABEL, LABEL
 from sexton.core.task import TaskStatus
@@ -38,6 +38,8 @@ from sexton.runtime.contract import (
 
 log = logging.getLogger(__name__)
 
+# What holds tasks' networks; removed by hand it is loaded again.
+_OWN_IMAGES = (sandbox.image_name(),) if sandbox.is_there() else ()
 DISK_SECONDS = 30.0
 # A disk that stays short is not measured more often than this: measuring is work for a disk that has too much of it.
 MEASURE_SECONDS = 300.0
@@ -170,7 +172,7 @@ class Cleanup:
         return Rules(
             minimum_age=settings.image_minimum_age,
             per_cycle=settings.images_per_cycle,
-            excluded=settings.excluded_images,
+            excluded=(*settings.excluded_images, *_OWN_IMAGES),
             others=settings.clean_untracked,
             others_minimum_age=settings.other_image_minimum_age,
         )
@@ -257,7 +259,7 @@ class Cleanup:
         for one in listed if settings.clean_untracked else ():
             if count >= settings.other_containers_per_cycle:
                 break
-            if one.state is State.RUNNING or INSTANCE_LABEL in one.labels:
+            if one.state is State.RUNNING or INSTANCE_LABEL in one.labels or sandbox.LABEL in one.labels:
                 continue
             try:
                 info = await self._context.runtime.inspect(one.id)

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from sexton.core import grouprules, nftables, ruleset, sandbox, wiring
 from sexton.core.names import last_part
 from sexton.core.task import DesiredTask
 from sexton.host import namespaces
+from sexton.host.devices import by_hardware_address
 from sexton.host.network import NetworkError, NetworkWorker
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 FAILED = "ContainerNetworkingError: container resource provisioning: failed to setup network namespace: "
 # The state that names an interface is sent before its task; longer than this means that it does not come.
 STATE_SECONDS = 10.0
+# A task comes after its device was confirmed to be here.
+DEVICE_SECONDS = 10.0
+DEVICE_POLL = 0.1
 METADATA_SERVICES = ("169.254.169.254/32", "fd00:ec2::254/128")
 APPLY_BACKOFF = Backoff(first=0.5, cap=30.0)
 _RESOLVERS = ("/run/systemd/resolve/resolv.conf", "/etc/resolv.conf")
@@ -80,6 +84,7 @@ class Networks:
         self._wired: dict[str, Wired] = {}  # by task
         self._applying = asyncio.Lock()
         self._retry: asyncio.Task[None] | None = None
+        self.on_released: Callable[[str], Awaitable[None]] = _nothing
         self.on_routers: Callable[[Sequence[str]], None] = lambda names: None
 
     @property
@@ -216,7 +221,11 @@ class Networks:
         write_files(held, given, hostname)
         joined.set_result(held)
         await warming
-        order = await self._plug_order(given, held.namespace)
+        order: wiring.Plug | wiring.Adopt
+        if given.interface_association_protocol == PROTOCOL:
+            order = await self._plug_order(given, held.namespace)
+        else:
+            order = await self._adopt_order(given, held.namespace)
         await self._worker.ask(order)
         log.info(
             "task has its network", extra={"task": desired.arn, "interface": given.ec2_id, "sandbox": held.id[:12]}
@@ -238,11 +247,23 @@ class Networks:
             raise NetworkFault(f"{FAILED}the control plane did not describe interface {given.ec2_id}") from None
         if self._trouble:
             raise NetworkFault(f"{FAILED}{self._trouble}")
-        blackholes = METADATA_SERVICES if self._settings.awsvpc_block_imds else ()
-        order = wiring.plug(state, mine, self._tag, namespace, blackholes)
+        order = wiring.plug(state, mine, self._tag, namespace, self._blackholes)
         if order is None:
             raise NetworkFault(f"{FAILED}the control plane did not describe subnet {mine.subnet}")
         return order
+
+    async def _adopt_order(self, given: acs_task.ElasticNetworkInterface, namespace: str) -> wiring.Adopt:
+        """Once the device is on this host, or in the task already: an earlier process may have got that far."""
+        order = wiring.adopt(given, namespace, self._blackholes)
+        for _ in range(round(DEVICE_SECONDS / DEVICE_POLL)):
+            if order.mac in by_hardware_address() or order.mac in by_hardware_address(namespace):
+                return order
+            await asyncio.sleep(DEVICE_POLL)
+        raise NetworkFault(f"{FAILED}no device of this host has the hardware address {order.mac}")
+
+    @property
+    def _blackholes(self) -> tuple[str, ...]:
+        return METADATA_SERVICES if self._settings.awsvpc_block_imds else ()
 
     async def release(self, desired: DesiredTask) -> None:
         """Have nothing left of a task's network. RuntimeFault or NetworkError: to be tried again."""
@@ -253,7 +274,9 @@ class Networks:
         if wired is not None:
             wired.work.cancel()
             await asyncio.wait([wired.work])
-        if self.routers():
+        if given.interface_association_protocol != PROTOCOL:
+            await self._give_device_back(desired, given)
+        elif self.routers():
             await self._worker.ask(
                 wiring.Unplug(tag=self._tag, device=wiring.device_of(given.ec2_id or ""), addresses=_addresses(given))
             )
@@ -263,6 +286,13 @@ class Networks:
         """A sandbox has ended; the task that had it, if one did."""
         self._sandboxes.gone(container_id)
         return next((arn for arn, one in self._wired.items() if _holds(one, container_id)), "")
+
+    async def _give_device_back(self, desired: DesiredTask, given: acs_task.ElasticNetworkInterface) -> None:
+        mac = (given.mac_address or "").lower()
+        held = await self._sandboxes.find(last_part(desired.arn))
+        if held is not None and mac in by_hardware_address(held.namespace):
+            await self._worker.ask(wiring.Release(namespace=held.namespace, mac=mac))
+        await self.on_released(mac)
 
     async def sweep(self, tasks: Iterable[DesiredTask]) -> None:
         """Remove what an earlier process left of tasks that are no more."""
@@ -298,6 +328,10 @@ class Networks:
                 except NetworkError as error:
                     log.error("networks are left behind", extra={"reason": str(error)})
         await self._worker.close()
+
+
+async def _nothing(mac: str) -> None:
+    """Nobody wants to know."""
 
 
 def _given(task: acs_task.Task) -> acs_task.ElasticNetworkInterface | None:

@@ -107,6 +107,10 @@ class Sandboxes:
         await self._remove(info.id, info.labels.get(sandbox.ID_LABEL, ""))
         return None
 
+    async def find(self, task_id: str) -> Sandbox | None:
+        """The sandbox of a task, if it has one that runs."""
+        return await self._of_task(sandbox.task_name(self._tag, task_id))
+
     async def give_back(self, task_id: str) -> None:
         """Remove a task's sandbox; one that is gone is no error."""
         self._used_at = asyncio.get_running_loop().time()

@@ -21,6 +21,7 @@ from yarl import URL
 
 from sexton import __version__
 from sexton.agent import payload
+from sexton.agent.attachments import Attachments
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
 from sexton.agent.networks import Networks
@@ -119,6 +120,7 @@ class Session:
         roles: RoleKeys,
         on_heartbeat: Callable[[], None] = lambda: None,
         networks: Networks | None = None,
+        attachments: Attachments | None = None,
     ) -> None:
         self._http = http
         self._client = client
@@ -133,6 +135,7 @@ class Session:
         self._first = True
         self._heard = False  # whether anything was understood on this connection
         self._networks = networks
+        self._attachments = attachments
         self._on_heartbeat = on_heartbeat  # when this host is to be looked at anew
         self.connected_at = 0.0
         self.reconnects = 0
@@ -261,7 +264,13 @@ class Session:
                 if self._networks is not None and await self._networks.follow(body) and message_id:
                     await self._send(socket, self._ack(message_id))
             case acs.AttachTaskNetworkInterfacesMessage(message_id=message_id):
-                await self._send(socket, self._nack(message_id, "awsvpc is not served by this agent yet"))
+                problem = "this host cannot give tasks a network of their own"
+                if self._attachments is not None:
+                    problem = await self._attachments.announce(body)
+                answer = self._nack(message_id, problem) if problem else self._ack(message_id or "")
+                await self._send(socket, answer)
+            case acs.AttachInstanceNetworkInterfacesMessage(message_id=message_id):
+                await self._send(socket, self._nack(message_id, "this agent serves no trunk interfaces"))
             case _:
                 pass  # known words that need no answer, and unknown ones
 

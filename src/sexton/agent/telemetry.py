@@ -54,6 +54,9 @@ SHORT_SECONDS = 1.0
 # A verdict of a health check is told this soon, together with those that come meanwhile, not only with the next round.
 HEALTH_SECONDS = 0.5
 
+# Network modes in which a container's network is not the host's.
+_COUNTED = ("bridge", "awsvpc")
+
 # Shorter waits than this are over: a clock need not be finer.
 CLOCK_STEP = 0.01
 
@@ -165,9 +168,10 @@ class Telemetry:
         return [seen for seen in found if seen.containers]
 
     def subjects(self) -> list[Subject]:
-        """Every running container with the place of its cgroup; those that share a network have none of their own."""
+        """Every running container with the place of its cgroup. One with the host's network or none has no counters of
+        its own; with a task's own network each of its containers shows the whole of that."""
         return [
-            Subject(one.runtime_id, self.cgroup(seen, one), (seen.task.network_mode or "bridge") == "bridge")
+            Subject(one.runtime_id, self.cgroup(seen, one), (seen.task.network_mode or "bridge") in _COUNTED)
             for seen in self._seen()
             for one in seen.containers
         ]

@@ -61,6 +61,11 @@ def program(machine: str) -> bytes:
     return elf + segment + body
 
 
+def is_there() -> bool:
+    """Whether this machine's kind has a program."""
+    return platform.machine() in _CODE
+
+
 def image_name(machine: str = "") -> str:
     """What the image is called in the engine; another program has another name."""
     digest = hashlib.sha256(program(machine or platform.machine())).hexdigest()[:12]

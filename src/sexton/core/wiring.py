@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sexton.wire import network
+from sexton.wire import acs_task, network
 
 # What every task's own network answers at: metadata and keys. No group judges it.
 ENDPOINT = "169.254.170.2"
@@ -137,7 +137,8 @@ class Unplug(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="adopt"):
-    """Move the device with a hardware address into the namespace of a process and configure it there."""
+    """Move the device with a hardware address into the namespace of a process and configure it there. Without a gateway
+    for IPv6 the network's routers are asked for one."""
 
     namespace: str
     mac: str
@@ -153,12 +154,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     mac: str
 
 
-class Find(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="find"):
-    """Which of these hardware addresses have a device on this host."""
-
-    macs: tuple[str, ...]
-
-
 class Clear(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="clear"):
     """Remove what an agent's routers are, except those that are to be kept, and interfaces of no task."""
 
@@ -168,14 +163,13 @@ class Clear(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     everything: bool = False
 
 
-Order = Apply | Plug | Unplug | Adopt | Release | Find | Clear
+Order = Apply | Plug | Unplug | Adopt | Release | Clear
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an order: an error in one sentence, or what was asked about."""
+    """What became of an order: nothing, or an error in one sentence."""
 
     error: str = ""
-    found: tuple[str, ...] = ()
 
 
 def apply(message: network.SextonNetworkMessage, tag: str, address: str, port: int, rules: Mapping[str, str]) -> Apply:
@@ -218,6 +212,29 @@ def apply(message: network.SextonNetworkMessage, tag: str, address: str, port: i
 
 def _is_here(one: network.Interface, address: str) -> bool:
     return not one.host or one.host == address
+
+
+def adopt(given: acs_task.ElasticNetworkInterface, namespace: str, blackholes: Iterable[str]) -> Adopt:
+    """The order that gives a task a device of the host, as its payload describes it."""
+    pairs = [
+        (
+            next((one.private_address or "" for one in given.ipv4_addresses or () if one.primary is not False), ""),
+            given.subnet_gateway_ipv4_address or "",
+            24,
+        ),
+        (
+            next((one.address or "" for one in given.ipv6_addresses or () if one.primary is not False), ""),
+            given.subnet_gateway_ipv6_address or "",
+            64,
+        ),
+    ]
+    return Adopt(
+        namespace=namespace,
+        mac=(given.mac_address or "").lower(),
+        addresses=tuple(f"{own}/{gate.partition('/')[2] or length}" for own, gate, length in pairs if own),
+        gateways=tuple(gate.partition("/")[0] for own, gate, _ in pairs if own and gate),
+        blackholes=tuple(blackholes),
+    )
 
 
 def _addresses(one: network.Interface) -> tuple[str, ...]:

@@ -42,8 +42,6 @@ def carry_out(order: Order) -> Answer:
                 wired_task.adopt(order)
             case wiring.Release():
                 wired_task.release(order)
-            case wiring.Find(macs=macs):
-                return Answer(found=tuple(wired_task.find(macs)))
             case wiring.Clear(tag=tag, devices=devices, addresses=addresses, everything=everything):
                 wired_router.clear(tag, devices, addresses, everything=everything)
     except NetlinkError as error:

@@ -48,7 +48,7 @@ def plug(order: Plug) -> None:
         far = task.index(wiring.TASK_DEVICE)
         if near is None or far is None:
             raise OSError(errno.ENODEV, f"device {order.device} went away while it was wired")
-        configure(task, far, order.namespace, order.addresses, order.gateways, order.blackholes)
+        configure(task, far, order)
         for gateway in order.gateways:
             task.neighbour(far, gateway, wiring.ROUTER_MAC)
         router.change(near, state="up")
@@ -82,33 +82,32 @@ def _is_mine(task: Links, mac: str) -> bool:
     return device is not None and device["mac"] == mac.lower()
 
 
-def configure(
-    task: Links,
-    index: int,
-    namespace: str,
-    addresses: tuple[str, ...],
-    gateways: tuple[str, ...],
-    blackholes: tuple[str, ...],
-) -> None:
+def configure(task: Links, index: int, order: Plug | Adopt) -> None:
     """Addresses and routes of an interface inside its task."""
-    with inside(namespace):
-        write(f"ipv6/conf/{wiring.TASK_DEVICE}/accept_ra", "0")
-        write(f"ipv6/conf/{wiring.TASK_DEVICE}/accept_dad", "0")
-        if any(":" in one for one in addresses):
+    six = any(":" in one for one in order.addresses)
+    # A device of the host's is in a network that has routers and neighbours of its own.
+    adopted = isinstance(order, Adopt)
+    asks = adopted and six and not any(":" in one for one in order.gateways)
+    with inside(order.namespace):
+        write(f"ipv6/conf/{wiring.TASK_DEVICE}/accept_ra", "1" if asks else "0")
+        if not adopted:
+            write(f"ipv6/conf/{wiring.TASK_DEVICE}/accept_dad", "0")
+        if six:
             write("ipv6/conf/all/disable_ipv6", "0")
             write(f"ipv6/conf/{wiring.TASK_DEVICE}/disable_ipv6", "0")
     loopback = task.index("lo")
     if loopback is not None:
         task.change(loopback, state="up")
-    for block in blackholes:
-        if ":" not in block or any(":" in one for one in addresses):
+    for block in order.blackholes:
+        if ":" not in block or six:
             task.route(block, kind="blackhole")
-    for address in addresses:
+    for address in order.addresses:
         # Without a route of its own: neighbours are reached by the gateway too, where the groups are judged.
-        task.address(index, address, prefix_route=False)
+        task.address(index, address, prefix_route=adopted)
     task.change(index, state="up")
-    for gateway in gateways:
-        task.route(whole(gateway), index=index)
+    for gateway in order.gateways:
+        if not adopted:
+            task.route(whole(gateway), index=index)
         task.route("default", index=index, via=gateway)
 
 
@@ -121,13 +120,6 @@ def unplug(order: Unplug) -> None:
         for uplink in uplinks(host, order.tag):
             for address in order.addresses:
                 host.remove_route(whole(address), uplink)
-
-
-def find(macs: tuple[str, ...]) -> list[str]:
-    """Which of these are hardware addresses of devices on this host."""
-    with Links(HOST) as host:
-        there = {one["mac"] for one in host.every().values() if one["ethernet"]}
-    return [one for one in macs if one.lower() in there]
 
 
 def adopt(order: Adopt) -> None:
@@ -150,7 +142,7 @@ def adopt(order: Adopt) -> None:
             task.change(moved, ifname=wiring.TASK_DEVICE)
         far = task.index(wiring.TASK_DEVICE)
         assert far is not None
-        configure(task, far, order.namespace, order.addresses, order.gateways, order.blackholes)
+        configure(task, far, order)
 
 
 def release(order: Release) -> None:

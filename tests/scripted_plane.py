@@ -46,6 +46,7 @@ class ScriptedPlane:
     def __init__(self, instance: str = INSTANCE, namespace: str = "") -> None:
         self.instance = instance
         self._namespace = namespace
+        self.greeting: tuple[str, ...] = ()  # what every new ACS connection is told first
         self.reports: list[Report] = []
         self.connections: list[float] = []  # when each ACS connection came
         self.heard: list[Json] = []  # frames of agents on ACS
@@ -160,11 +161,13 @@ class ScriptedPlane:
     async def _acs(self, request: web.Request) -> web.WebSocketResponse:
         opened = web.WebSocketResponse()
         await opened.prepare(request)
+        for frame in self.greeting:
+            await opened.send_str(frame)
         self._socket = opened
         self.connections.append(time.monotonic())
-        async for frame in opened:
-            if frame.type is WSMsgType.TEXT:
-                self.heard.append(json.loads(frame.data))
+        async for said in opened:
+            if said.type is WSMsgType.TEXT:
+                self.heard.append(json.loads(said.data))
         return opened
 
     async def _tcs(self, request: web.Request) -> web.WebSocketResponse:

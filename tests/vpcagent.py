@@ -154,7 +154,9 @@ class VpcAgent:
             groups=self.groups,
             interfaces=interfaces,
         )
-        self.plane.say("SextonNetworkMessage", **msgspec.to_builtins(state))
+        # Every later connection hears of it too, as a control plane does it.
+        self.plane.greeting = (json.dumps({"type": "SextonNetworkMessage", "message": msgspec.to_builtins(state)}),)
+        self.plane.raw(*self.plane.greeting)
         if wait:
             until(lambda: self.plane.acknowledged(message_id), f"networks are in force:\n{self.agent.log[-3000:]}")
         return message_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -133,6 +135,37 @@ def test_a_restarted_agent_takes_up_networks_and_the_helper_may_die_at_any_time(
         host.run(number)
     assert len(host.devices()) == 4
     assert host.plane.told(host.arn(8)).count("RUNNING") >= 1 and "STOPPED" not in host.plane.told(host.arn(8))
+
+
+def asks(host: VpcAgent, number: int, url: str) -> tuple[int, dict]:
+    """What a program in a task's network gets from its endpoint; (0, {}) when nobody is there."""
+    address, _, path = url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(address, 80, timeout=5)
+    with contextlib.closing(connection):
+        try:
+            with inside(host.space_of(number)):
+                connection.connect()
+        except OSError:
+            return 0, {}
+        connection.request("GET", f"/{path}")
+        answer = connection.getresponse()
+        body = answer.read()
+        return answer.status, json.loads(body) if answer.status == 200 else {}
+
+
+def test_a_task_reaches_its_endpoint_by_its_own_door_and_no_other(clean):
+    host = clean
+    host.run(17, 18)
+    url = host.exec(17, "sh", "-c", "echo $ECS_CONTAINER_METADATA_URI_V4").strip()
+    status, body = asks(host, 17, f"{url}/task")
+
+    assert (status, body["TaskARN"]) == (200, host.arn(17))
+    assert body["Containers"][0]["Networks"][0]["IPv4Addresses"] == ["10.77.0.17"]
+    assert asks(host, 18, f"{url}/task") == (404, {})  # with a name that got out
+    assert asks(host, 18, "http://169.254.170.2/v2/metadata")[1]["TaskARN"] == host.arn(18)
+    host.agent.kill()
+    host.start_agent()
+    until(lambda: asks(host, 17, f"{url}/task")[0] == 200, "its door is open again")
 
 
 def helpers(host: VpcAgent) -> list[int]:

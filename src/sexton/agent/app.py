@@ -297,6 +297,10 @@ class Agent:
         self._attachments = Attachments(self._store, client.call, member.cluster, self._links)
         await self._attachments.load()
         self._networks.on_released = self._attachments.forget
+        if self._endpoint is not None and self._endpoint.open:
+            doors = self._endpoint.doors
+            self._networks.on_wired, self._networks.on_gone = doors.open, doors.close
+            await self._networks.take_up(live)
         self._links.start("sandboxes", sandboxes.run())
 
     def _supplies(

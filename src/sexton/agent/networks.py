@@ -26,7 +26,7 @@ from sexton.core import grouprules, nftables, ruleset, sandbox, wiring
 from sexton.core.names import last_part
 from sexton.core.task import DesiredTask
 from sexton.host import namespaces
-from sexton.host.devices import by_hardware_address
+from sexton.host.devices import by_hardware_address, names_in
 from sexton.host.network import NetworkError, NetworkWorker
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
@@ -84,7 +84,9 @@ class Networks:
         self._wired: dict[str, Wired] = {}  # by task
         self._applying = asyncio.Lock()
         self._retry: asyncio.Task[None] | None = None
-        self.on_released: Callable[[str], Awaitable[None]] = _nothing
+        self.on_released: Callable[[str], Awaitable[None]] = _nothing  # of a device of the host's
+        self.on_wired: Callable[[str, str, str], Awaitable[object]] = _nothing  # task, router, device
+        self.on_gone: Callable[[str], Awaitable[None]] = _nothing  # task
         self.on_routers: Callable[[Sequence[str]], None] = lambda names: None
 
     @property
@@ -227,6 +229,8 @@ class Networks:
         else:
             order = await self._adopt_order(given, held.namespace)
         await self._worker.ask(order)
+        if isinstance(order, wiring.Plug):
+            await self.on_wired(desired.arn, order.router, order.device)
         log.info(
             "task has its network", extra={"task": desired.arn, "interface": given.ec2_id, "sandbox": held.id[:12]}
         )
@@ -274,6 +278,7 @@ class Networks:
         if wired is not None:
             wired.work.cancel()
             await asyncio.wait([wired.work])
+        await self.on_gone(desired.arn)
         if given.interface_association_protocol != PROTOCOL:
             await self._give_device_back(desired, given)
         elif self.routers():
@@ -312,6 +317,16 @@ class Networks:
         except NetworkError as error:
             log.error("leftovers of networks cannot be removed", extra={"reason": str(error)})
 
+    async def take_up(self, tasks: Iterable[DesiredTask]) -> None:
+        """Have those know again who serve tasks that an earlier process wired."""
+        routers = {name: names_in(namespaces.path_of(name)) for name in self.routers()}
+        for one in tasks:
+            given = _given(one.task)
+            device = wiring.device_of(given.ec2_id or "") if given else ""
+            for name, devices in routers.items():
+                if device in devices:
+                    await self.on_wired(one.arn, name, device)
+
     def _has_uplinks(self) -> bool:
         import socket
 
@@ -330,7 +345,7 @@ class Networks:
         await self._worker.close()
 
 
-async def _nothing(mac: str) -> None:
+async def _nothing(*_: str) -> None:
     """Nobody wants to know."""
 
 

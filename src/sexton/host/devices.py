@@ -31,6 +31,20 @@ def by_hardware_address(namespace: str = "") -> dict[str, str]:
     return found[0] if found else {}
 
 
+def names_in(namespace: str) -> frozenset[str]:
+    """The names of the devices of another network namespace."""
+    found: list[str] = []
+
+    def look() -> None:
+        with contextlib.suppress(OSError), inside(namespace):
+            found.extend(name for _, name in socket.if_nameindex())
+
+    thread = threading.Thread(target=look, name="namespace")
+    thread.start()
+    thread.join()
+    return frozenset(found)
+
+
 def _here() -> dict[str, str]:
     found: dict[str, str] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:

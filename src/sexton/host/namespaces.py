@@ -134,7 +134,7 @@ def read(path: str) -> str:
         return ""
 
 
-def socket_in(namespace: str, address: str, port: int, options: Sequence[tuple[int, int, int]] = ()) -> socket.socket:
+def socket_in(namespace: str, address: str, port: int, options: Sequence[tuple[int, int, bytes]] = ()) -> socket.socket:
     """A TCP socket that listens in another namespace. It is made on a thread of its own, which ends with it."""
     made: list[socket.socket | OSError] = []
 

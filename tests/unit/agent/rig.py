@@ -24,7 +24,7 @@ from sexton.agent.supplies import Supplies
 from sexton.cloud.credential_files import Static
 from sexton.cloud.credentials import Credentials, CredentialSource, Keyring
 from sexton.cloud.services import Parameters, RegistryToken
-from sexton.core.task import KnownContainer, TaskStatus
+from sexton.core.task import DesiredTask, KnownContainer, TaskStatus
 from sexton.host.taskcgroup import Remains
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import ContainerInfo, EventKind
@@ -206,6 +206,30 @@ class Cloud:
         return self.objects[bucket, key]
 
 
+class Wires:
+    """Networks of tasks' own: there at once, and it is known who has one. ``trouble`` is raised instead."""
+
+    def __init__(self) -> None:
+        self.joined: dict[str, str] = {}
+        self.trouble: Exception | None = None
+        self.asked = 0
+
+    async def join(self, desired: DesiredTask) -> str:
+        self.asked += 1
+        if self.trouble is not None:
+            raise self.trouble
+        return self.joined.setdefault(desired.arn, f"sandbox-{len(self.joined)}")
+
+    async def wired(self, desired: DesiredTask) -> None:
+        await self.join(desired)
+
+    async def release(self, desired: DesiredTask) -> None:
+        self.joined.pop(desired.arn, None)
+
+    def gone(self, container_id: str) -> str:
+        return next((arn for arn, one in self.joined.items() if one == container_id), "")
+
+
 class Host:
     """One agent on one engine; use as a context manager."""
 
@@ -216,6 +240,7 @@ class Host:
         self.store = Memory()
         self.desk = Desk()
         self.cgroups = Cgroups()
+        self.wires: Wires | None = Wires()
         self.services = Cloud()
         self.book = ImageBook()  # outlives the process, as what is written does
         self.failed: list[tuple[str, BaseException]] = []
@@ -274,6 +299,7 @@ class Host:
                 clock=now,
             ),
             cgroups=self.cgroups,  # type: ignore[arg-type]
+            networks=self.wires,  # type: ignore[arg-type]
             clock=now,
             files=self.files(),
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sexton.agent.metadata import variables
+from sexton.agent.metadata.doors import Doors
 from sexton.agent.metadata.file import MetadataFiles, Sources
 from sexton.agent.metadata.identity import Names, own_key
 from sexton.agent.metadata.metadata import MetadataApi
@@ -50,6 +51,7 @@ class TaskEndpoint:
         whole = Allowances(rate * PATHS_AT_ONCE, burst * PATHS_AT_ONCE)
         self.server = TaskServer(self.routes, Allowances(rate, burst), whole)
         self.reach = Reach(self.server, runtime, settings)
+        self.doors = Doors(self.server)  # of tasks with a network of their own
         self._files: MetadataFiles | None = None
 
     @property
@@ -101,4 +103,5 @@ class TaskEndpoint:
         return told
 
     async def close(self) -> None:
+        await self.doors.close_all()
         await self.reach.close()

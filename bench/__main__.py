@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-MODULES = ("launch", "api", "peers", "fleet", "footprint", "readings")
+MODULES = ("launch", "network", "api", "peers", "fleet", "footprint", "readings")
 
 
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -25,7 +25,8 @@ FAR_MAC = "0a:99:00:00:00:01"
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VpcAgent]:
-    with VpcAgent(tmp_path_factory.mktemp("vpc"), environment={"ECS_AWSVPC_BLOCK_IMDS": "true"}) as agent:
+    settings = {"ECS_AWSVPC_BLOCK_IMDS": "true", "SEXTON_BRIDGE_BLOCK_IMDS": "true"}
+    with VpcAgent(tmp_path_factory.mktemp("vpc"), environment=settings) as agent:
         yield agent
 
 
@@ -166,6 +167,19 @@ def test_a_task_reaches_its_endpoint_by_its_own_door_and_no_other(clean):
     host.agent.kill()
     host.start_agent()
     until(lambda: asks(host, 17, f"{url}/task")[0] == 200, "its door is open again")
+
+
+def test_the_metadata_service_is_closed_to_bridged_tasks_where_that_is_wanted(clean):
+    host = clean
+    with inside(host.namespace.path):
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    host.plane.payload(host.task(23, mode="bridge"))
+    host.until_told("RUNNING", 23)
+
+    assert not reaches(host.space_of(23), "169.254.169.254", 80, 0.3)
+    rules = host.namespace.run("nft", "list", "table", "inet", f"sexton-{host.tag}-metadata")
+    counted = next(line for line in rules.splitlines() if "ip daddr 169.254.169.254" in line)
+    assert "packets 0 " not in counted and "drop" in counted
 
 
 def helpers(host: VpcAgent) -> list[int]:

@@ -69,6 +69,20 @@ def test_tasks_of_two_hosts_reach_each_other_and_a_task_that_moves_is_found_agai
     one.networks(near, elsewhere(far, two))
     assert exchange(one.space_of(5), two.space_of(6), "10.77.0.6", 7005) == "40000"
 
+    # Outside is reached with the host's address, also where the engine's filter drops what is not its own.
+    one.namespace.run("iptables", "-P", "FORWARD", "DROP")
+    one.networks(*one.interfaces)
+    with inside(two.namespace.path):
+        outside = socket.create_server(("", 7006))
+    with outside:
+        outside.settimeout(5)
+        with inside(one.space_of(5)):
+            calling = socket.create_connection((SECOND, 7006), timeout=5)
+        served, peer = outside.accept()
+        served.close()
+        calling.close()
+    assert peer[0] == FIRST
+
     # A packet that claims to be of the network, from a host that has no task in it, is not heard.
     counters = two.namespace.run("nft", "list", "table", "inet", f"sexton-{two.tag}")
     assert f"ip saddr != {FIRST} drop" in counters
@@ -77,3 +91,4 @@ def test_tasks_of_two_hosts_reach_each_other_and_a_task_that_moves_is_found_agai
         host.until_told("STOPPED", number)
         host.networks()
         until(lambda host=host: not host.routers(), "no router is left")
+    assert "-j ACCEPT" not in one.namespace.run("iptables", "-S", "FORWARD")

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 FAILED = "ContainerNetworkingError: container resource provisioning: failed to setup network namespace: "
 # The state that names an interface is sent before its task; longer than this means that it does not come.
 STATE_SECONDS = 10.0
+# An agent that has just started has heard nothing yet, and its control plane may be away.
+FIRST_STATE_SECONDS = 300.0
 # A task comes after its device was confirmed to be here.
 DEVICE_SECONDS = 10.0
 DEVICE_POLL = 0.1
@@ -237,7 +239,7 @@ class Networks:
 
     async def _plug_order(self, given: acs_task.ElasticNetworkInterface, namespace: str) -> wiring.Plug:
         try:
-            async with asyncio.timeout(STATE_SECONDS):
+            async with asyncio.timeout(STATE_SECONDS if self._state else FIRST_STATE_SECONDS):
                 while True:
                     changed, state = self._changed, self._state
                     mine = next((one for one in (state.interfaces if state else ()) if one.id == given.ec2_id), None)

@@ -25,8 +25,8 @@ from sexton.agent.metadata.sights import Sights
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import Identity
 from sexton.core.enginebody import engine_name
+from sexton.core.sight import UNSEEN, Sight
 from sexton.core.task import KnownContainer, TaskStatus
-from sexton.core.taskview import UNSEEN, Sight, networks, stamp
 from sexton.kit.listener import Handler, Limits, Listener
 from sexton.kit.retry import Backoff
 from sexton.wire import acs_task
@@ -118,6 +118,8 @@ def _task(runner: Runner, sights: Mapping[str, Sight]) -> dict[str, Any]:
 
 
 def _container(task: acs_task.Task, wanted: acs_task.Container, one: KnownContainer, sight: Sight) -> dict[str, Any]:
+    from sexton.core.taskview import networks, stamp  # an agent that nobody asks does without
+
     shown: dict[str, Any] = {
         "DockerId": one.runtime_id,
         "DockerName": engine_name(task, one.name),

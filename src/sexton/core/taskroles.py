@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sexton.core.rolesfile import whole_arn
 from sexton.wire import ecs
 
 # The words of the wire.
@@ -30,6 +29,8 @@ def of_task(
     definition: ecs.TaskDefinition, overrides: ecs.TaskOverride | None, partition: str, account: str
 ) -> tuple[TaskRole, ...]:
     """A task's roles; BadRole for a name that cannot be one."""
+    from sexton.core.rolesfile import whole_arn  # heavy, and agents come here for two words alone
+
     own = overrides or ecs.TaskOverride()
     given = (
         (TASK, own.task_role_arn or definition.task_role_arn),

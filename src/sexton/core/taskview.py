@@ -10,40 +10,18 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from sexton.core import portmap
 from sexton.core.enginebody import LEAST_SHARES, engine_name
+from sexton.core.sight import UNSEEN, Place, Sight
 from sexton.core.task import ContainerStatus, DesiredTask, KnownContainer, KnownTask, ends
 from sexton.wire import acs_task, metadata
 
 # Length of an IPv6 subnet, which no message names: the service has no others.
 _IPV6_SUBNET = 64
-
-
-class Sight(NamedTuple):
-    """What the engine shows of one container: of networks the name and two addresses, of mounts name, source, place."""
-
-    image_id: str = ""
-    labels: Mapping[str, str] = {}
-    networks: tuple[tuple[str, str, str], ...] = ()
-    mounts: tuple[tuple[str, str, str], ...] = ()
-
-
-UNSEEN = Sight()
-
-
-class Place(NamedTuple):
-    """Where the host is."""
-
-    cluster: str
-    zone: str = ""
-    zone_id: str = ""
-    vpc: str = ""
-    private_ipv4: str = ""
-    public_ipv4: str = ""
 
 
 def task(

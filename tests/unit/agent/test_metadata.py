@@ -26,8 +26,8 @@ from sexton.agent.metadata.sights import Sights
 from sexton.agent.metadata.tags import Tags
 from sexton.agent.metadata.usage import Usage
 from sexton.core.enginebody import engine_name
+from sexton.core.sight import Place
 from sexton.core.task import TaskStatus
-from sexton.core.taskview import Place
 from sexton.host.container_usage import ContainerUsage
 from sexton.kit.allowance import Allowances
 from sexton.kit.listener import Listener

@@ -12,7 +12,7 @@ from sexton.agent.metadata.file import MetadataFiles, Sources
 from sexton.agent.metadata.identity import Names
 from sexton.agent.metadata.sights import Sights
 from sexton.core.enginebody import engine_name
-from sexton.core.taskview import Place
+from sexton.core.sight import Place
 from sexton.runtime.contract import Unavailable
 from sexton.wire import acs_task
 from unit.agent.rig import CLUSTER, IMAGE, INSTANCE, Host, arn, container, task, until

@@ -76,6 +76,20 @@ async def test_a_path_finds_who_answers_it_and_what_its_parts_are():
             assert headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
+async def test_what_is_heavy_is_added_when_it_is_first_asked_for():
+    routes, added = routes_of("/v4/{id}"), []
+
+    def add() -> None:
+        added.append(1)
+        routes.add("/v3/{id}", said)
+
+    routes.when_asked(("v2", "v3"), add)
+    async with serving(routes, PLENTY) as get:
+        assert (await get("/v4/x"))[0] == 200 and added == []
+        assert [(await get(path))[0] for path in ("/v3/x", "/v3/y", "/v2/x")] == [200, 200, 404]
+        assert added == [1]
+
+
 @pytest.mark.parametrize(
     ("asked", "sent_to"),
     [

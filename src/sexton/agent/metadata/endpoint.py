@@ -14,19 +14,15 @@ from sexton.agent.metadata import variables
 from sexton.agent.metadata.doors import Doors
 from sexton.agent.metadata.file import MetadataFiles, Sources
 from sexton.agent.metadata.identity import Names, own_key
-from sexton.agent.metadata.metadata import MetadataApi
 from sexton.agent.metadata.origin import Origin
 from sexton.agent.metadata.reach import Reach
 from sexton.agent.metadata.routes import Routes
 from sexton.agent.metadata.server import PATHS_AT_ONCE, TaskServer
 from sexton.agent.metadata.sights import Sights
-from sexton.agent.metadata.tags import Tags
-from sexton.agent.metadata.usage import Usage
 from sexton.agent.metadata.where import Where
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import Identity, StepContext
 from sexton.cloud.client import EcsClient
-from sexton.host.container_usage import ContainerUsage
 from sexton.kit.allowance import Allowances
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import EngineInfo, Runtime
@@ -84,10 +80,20 @@ class TaskEndpoint:
     ) -> None:
         """Answer for these tasks."""
         self._runners = runners
-        usage = Usage(context, info, ContainerUsage(Path(self._settings.cgroup_path)))
-        MetadataApi(
-            self.names, self.origin, self.sights, usage, Tags(client), context.identity, lambda runner: where.place
-        ).add_to(self.routes)
+
+        def metadata() -> None:  # a megabyte that an agent does without until a task asks
+            from sexton.agent.metadata.metadata import MetadataApi
+            from sexton.agent.metadata.tags import Tags
+            from sexton.agent.metadata.usage import Usage
+            from sexton.host.container_usage import ContainerUsage
+
+            usage = Usage(context, info, ContainerUsage(Path(self._settings.cgroup_path)))
+            tags = Tags(client)
+            MetadataApi(
+                self.names, self.origin, self.sights, usage, tags, context.identity, lambda runner: where.place
+            ).add_to(self.routes)
+
+        self.routes.when_asked(("v2", "v3", "v4"), metadata)
 
     async def start(self, nursery: Nursery) -> None:
         """Lead tasks here."""

@@ -15,19 +15,20 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from sexton.core import taskview
 from sexton.core.names import last_part
+from sexton.core.sight import UNSEEN, Place, Sight
 from sexton.core.task import ContainerStatus, DesiredTask, KnownContainer, KnownTask
-from sexton.core.taskview import UNSEEN, Place, Sight
 from sexton.kit.atomicfile import write_atomic
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
-from sexton.wire import metadata
+
+if TYPE_CHECKING:
+    from sexton.wire import metadata
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +118,8 @@ class MetadataFiles:
         return self._root / last_part(arn) / (f"%{name}" if name in (".", "..") else name)
 
     def _write(self, desired: DesiredTask, one: KnownContainer, sight: Sight, *, ready: bool) -> None:
+        from sexton.core import taskview  # only where there are such files
+
         view = taskview.file(desired, one, sight, self._sources.place(), self._sources.instance_arn, ready=ready)
         folder = self._folder(desired.arn, one.name)
         if ready:

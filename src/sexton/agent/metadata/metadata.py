@@ -23,8 +23,8 @@ from sexton.agent.metadata.usage import Usage
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import Identity
 from sexton.core import taskview
+from sexton.core.sight import UNSEEN, Place
 from sexton.core.task import KnownContainer
-from sexton.core.taskview import Place
 from sexton.wire import metadata
 
 NO_ARN = "unable to get task arn from request: unable to get task Arn from v3 endpoint ID: "
@@ -101,7 +101,7 @@ class MetadataApi:
         return answer(await self._container_view(subject.runner, subject.known, version))
 
     async def _container_view(self, runner: Runner, one: KnownContainer, version: int) -> metadata.Container:
-        sight = await self._sights.of(one) or taskview.UNSEEN
+        sight = await self._sights.of(one) or UNSEEN
         return taskview.container(runner.desired, runner.known, one, sight, version=version)
 
     async def _task(self, call: Call, version: int, *, tags: bool = False) -> web.Response:

@@ -7,7 +7,7 @@ A pattern is a path whose parts are words or names in braces: ``{id}`` stands fo
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from aiohttp import web
@@ -45,6 +45,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._by_word: dict[str, list[tuple[re.Pattern[str], Handler]]] = {}
+        self._later: list[tuple[frozenset[str], Callable[[], None]]] = []
 
     def add(self, pattern: str, handler: Handler) -> None:
         """Have a handler answer every path like this; the first part of a pattern is a word."""
@@ -57,9 +58,17 @@ class Routes:
         expression += re.escape(pattern[at:])
         self._by_word.setdefault(_first(pattern), []).append((re.compile(expression, re.DOTALL), handler))
 
+    def when_asked(self, words: Iterable[str], add: Callable[[], None]) -> None:
+        """Have patterns added when a path that begins with one of these words is first asked for."""
+        self._later.append((frozenset(words), add))
+
     def find(self, path: str) -> tuple[Handler, dict[str, str]] | None:
         """Who answers a path, and what the holes of the pattern stood for."""
-        for pattern, handler in self._by_word.get(_first(path), ()):
+        word = _first(path)
+        for later in [one for one in self._later if word in one[0]]:
+            self._later.remove(later)
+            later[1]()
+        for pattern, handler in self._by_word.get(word, ()):
             match = pattern.fullmatch(path)
             if match is not None:
                 return handler, match.groupdict()

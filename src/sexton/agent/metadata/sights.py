@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from sexton.agent.runner import Runner
+from sexton.core.sight import Sight
 from sexton.core.task import KnownContainer
-from sexton.core.taskview import Sight
 from sexton.runtime.contract import ContainerInfo, NotFound, Refused, Runtime, Unavailable
 
 # A few hundred bytes each; more containers than a host has.

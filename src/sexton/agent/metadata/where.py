@@ -11,7 +11,7 @@ import logging
 
 from sexton.cloud.exchange import Unreachable
 from sexton.cloud.instance import InstanceService
-from sexton.core.taskview import Place
+from sexton.core.sight import Place
 from sexton.kit.retry import Backoff
 from sexton.settings import Settings
 

@@ -26,6 +26,7 @@ import boto3
 from botocore.config import Config
 
 from engine import EngineFailed, engine_call
+from sexton.core import endpointrules
 
 INSTANCE_LABEL = "dev.sexton.container-instance"
 REGION = "us-east-1"
@@ -289,6 +290,10 @@ class Node:
         self.agent_health()
         for role in reversed(self._made):
             role.kill()
+        if self._more["SEXTON_TASK_ENDPOINT_PORT"] != "off":
+            for place in ("agent", "control"):
+                table = endpointrules.table_name(str((self.root / place).resolve()))
+                subprocess.run(["nft", "-f", "-"], input=endpointrules.removal(table).encode(), capture_output=True)
         with contextlib.suppress(OSError, http.client.HTTPException, EngineFailed):
             for row in self.containers():
                 with contextlib.suppress(EngineFailed):  # gone meanwhile

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import urllib.request
@@ -27,7 +28,7 @@ from sexton.core.endpointrules import ADDRESS
 from sexton.kit.allowance import Allowances
 from sexton.settings import Settings
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,25 @@ def test_a_container_asks_with_what_it_was_told(host: EndpointHost, bridged: lis
     written = json.loads(host.execute(app, "sh", "-c", "cat $ECS_CONTAINER_METADATA_FILE"))
     assert (written["ContainerID"], written["MetadataFileStatus"]) == (app.id, "READY")
     assert written["Networks"] == body["Networks"]
+
+
+def test_the_variables_are_those_that_amazons_agent_sets(bridged: list[Asker]) -> None:
+    """As its container's environment was recorded, except for the role's, which this task has not."""
+    told = {name: value for name, value in bridged[0].variables.items() if name.startswith(("ECS_", "AWS_"))}
+    name = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+    forms = {
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_REGION": "us-east-1",
+        "ECS_AGENT_URI": f"http://169[.]254[.]170[.]2/api/{name}",
+        "ECS_CONTAINER_METADATA_FILE": f"/opt/ecs/metadata/{name}/ecs-container-metadata.json",
+        "ECS_CONTAINER_METADATA_URI": f"http://169[.]254[.]170[.]2/v3/{name}",
+        "ECS_CONTAINER_METADATA_URI_V4": f"http://169[.]254[.]170[.]2/v4/{name}",
+    }
+    assert told.keys() == forms.keys()
+    assert all(re.fullmatch(form, told[variable]) for variable, form in forms.items())
+    same = {told[variable].rpartition("/")[2] for variable in forms if variable.endswith(("URI", "V4"))}
+    assert same == {bridged[0].name} and bridged[0].name not in told["ECS_CONTAINER_METADATA_FILE"]
+    assert bridged[1].name not in told.values()
 
 
 def test_what_a_task_in_bridge_mode_is_told(host: EndpointHost, bridged: list[Asker]) -> None:
@@ -285,6 +305,20 @@ async def test_rules_that_somebody_flushed_and_a_bridge_made_anew(own: OwnNetwor
     assert subprocess.run(["nft", "list", "ruleset"], capture_output=True, check=True).stdout == b""
 
 
+async def test_a_host_without_a_default_route(own: OwnNetwork, tmp_path: Path) -> None:
+    own.ip(f"-n {own.host} route del default")
+    own.ip(f"-n {own.host} route add 169.254.170.2 dev lo src 127.0.0.1 scope host proto 83")  # a killed one's
+    itself = Inside(own.path())
+    one = reach(tmp_path)
+    assert await one.prepare()
+    await one.start()
+    try:
+        assert await who(itself) == "one lo 127.0.0.1"
+    finally:
+        await one.close()
+    assert "169.254" not in own.ip(f"-n {own.host} route show table all")
+
+
 async def test_agents_beside_each_other_do_not_meet(own: OwnNetwork, tmp_path: Path) -> None:
     attach(own, "sxbr0")
     container, itself = Inside(own.path(own.neighbour)), Inside(own.path())
@@ -297,6 +331,9 @@ async def test_agents_beside_each_other_do_not_meet(own: OwnNetwork, tmp_path: P
         # One port, two agents: each has its own socket, and only one serves what the host sends.
         assert (first.serves_host, second.serves_host) == (True, False)
         assert (await who(itself), await who(container)) == ("first lo 192.0.2.2", "second sxbr0 10.77.0.2")
+        await first.close()
+        await second.check()
+        assert (await who(itself), await who(container)) == ("second lo 192.0.2.2", "second sxbr0 10.77.0.2")
     finally:
         await first.close()
         await second.close()

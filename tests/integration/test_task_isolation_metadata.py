@@ -23,7 +23,7 @@ from engine import EngineFailed
 from inside import ENDPOINT, Inside, in_network
 from node import until
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 class Scene(NamedTuple):

@@ -17,12 +17,16 @@ import aiohttp
 
 from sexton.agent import register
 from sexton.agent.checkpoint import Self
+from sexton.agent.metadata.reach import unserved
 from sexton.agent.records import Records
 from sexton.agent.standdown import EXIT_CODE, StandDown
 from sexton.agent.state import RECORDS, STATE_FILE
 from sexton.cloud.client import EcsClient, Unreachable
 from sexton.cloud.credentials import Credentials, CredentialSource, NoCredentials
 from sexton.core import names
+from sexton.core.endpointrules import ADDRESS
+from sexton.host import packetfilter
+from sexton.host.packetfilter import FilterError
 from sexton.runtime.contract import EngineInfo, RuntimeFault
 from sexton.runtime.opening import open_runtime
 from sexton.settings import Settings
@@ -74,6 +78,7 @@ async def look(
         client = EcsClient(endpoint, settings.region, _Given(keys), http)
         findings += await _backend(client, settings, endpoint)
     findings.append(_registration(settings, info, memory_mib))
+    findings.append(await _task_endpoint(settings))
     return findings
 
 
@@ -186,6 +191,19 @@ def _registration(settings: Settings, info: EngineInfo | None, memory_mib: int) 
     if info is not None:
         offer += f", {len(register.attributes(settings, info, task_limits=settings.task_limits))} attributes"
     return Finding("registration", 0, f"it would offer {offer}")
+
+
+async def _task_endpoint(settings: Settings) -> Finding:
+    """Tasks run without one, so its want ends nothing."""
+    name = "task endpoint"
+    reason = unserved(settings)
+    if reason:
+        return Finding(name, 0, f"none: {reason}; tasks find nothing at {ADDRESS}")
+    try:
+        await packetfilter.listing("tables", "ip")
+    except FilterError as error:
+        return Finding(name, 0, f"none: {error}; tasks find nothing at {ADDRESS}", "Install nftables, and be root")
+    return Finding(name, 0, f"tasks would find it at {ADDRESS}")
 
 
 async def run(settings: Settings, environment: Mapping[str, str]) -> int:

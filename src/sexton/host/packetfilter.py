@@ -18,9 +18,9 @@ class FilterError(Exception):
     """The packet filter cannot be used, or refused a change."""
 
 
-async def change(text: str) -> None:
-    """Apply one transaction."""
-    await _run("-f", "-", text=text)
+async def change(text: str, namespace: str = "") -> None:
+    """Apply one transaction, in this network or in that of a namespace's file."""
+    await _run("-f", "-", text=text, namespace=namespace)
 
 
 async def listing(*what: str) -> str:
@@ -28,9 +28,11 @@ async def listing(*what: str) -> str:
     return await _run("list", *what)
 
 
-async def _run(*args: str, text: str = "") -> str:
+async def _run(*args: str, text: str = "", namespace: str = "") -> str:
+    enter = ("nsenter", f"--net={namespace}") if namespace else ()
     try:
         process = await asyncio.create_subprocess_exec(
+            *enter,
             PROGRAM,
             *args,
             stdin=asyncio.subprocess.PIPE,

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from plane import REGION, Plane, open_plane
 from sexton.agent import check
 from sexton.agent.check import Finding
 from sexton.cloud.credentials import Attempt, Credentials, NoCredentials
+from sexton.host import packetfilter
 from sexton.settings import Settings
 from unit.agent.test_state import lived
 
@@ -51,7 +53,22 @@ async def test_a_host_that_would_join(tmp_path: Path) -> None:
     assert code(found) == 0, found
     assert "default is active" in found["cluster"].says
     assert "4096 MiB" in found["registration"].says and "attributes" in found["registration"].says
+    assert found["task endpoint"].says.startswith("none: the container engine is not on this host; tasks find nothing")
     assert not (tmp_path / "agent").exists()  # nothing was made
+
+
+async def test_whether_tasks_would_find_their_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = Wallet(None, NoCredentials([Attempt("environment", "not set", False)]))
+    here: dict[str, Any] = {"docker_host": f"unix://{tmp_path}/none.sock", "wallet": nobody}
+    found = await ask(None, tmp_path, task_endpoint_port=-1, **here)
+    assert found["task endpoint"].says.startswith("none: SEXTON_TASK_ENDPOINT_PORT is off")
+    monkeypatch.setattr(packetfilter, "PROGRAM", "no-such-tool")
+    found = await ask(None, tmp_path, **here)
+    assert "none: cannot run no-such-tool" in found["task endpoint"].says
+    assert (found["task endpoint"].code, bool(found["task endpoint"].cure)) == (0, True)
+    monkeypatch.setattr(packetfilter, "PROGRAM", "true")
+    found = await ask(None, tmp_path, **here)
+    assert found["task endpoint"].says == "tasks would find it at 169.254.170.2"
 
 
 async def test_an_unknown_cluster(tmp_path: Path) -> None:
@@ -86,8 +103,9 @@ async def test_every_trouble_is_told_at_once(tmp_path: Path) -> None:
         "state": 5,
         "engine": 1,
         "registration": 5,
+        "task endpoint": 0,
     }
-    assert all(one.cure for one in found.values())
+    assert all(one.cure for one in found.values() if one.code)
     text = check.report(Settings(), list(found.values()))
     assert text.count("FAIL") == 4 and text.endswith("the agent would stand down.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import uuid
 from collections.abc import AsyncIterator
@@ -13,6 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sexton.agent.metadata.endpoint import TaskEndpoint
 from sexton.agent.metadata.identity import Names, own_key
@@ -184,6 +187,44 @@ async def test_nonsense_is_refused_and_the_next_is_served(junk: bytes):
         answer = await asyncio.wait_for(reader.read(), 10)
         assert answer == b"" or answer[9:10] in (b"2", b"3", b"4")
         writer.close()
+        assert (await get("/v4/x"))[0] == 200
+
+
+@given(st.text(st.sampled_from("/.a%2eF")))
+def test_a_clean_path_stays_within_and_is_clean(path: str):
+    clean = clean_path(path)
+    assert clean.startswith("/") and "//" not in clean
+    assert not {".", ".."} & set(clean.split("/"))
+    assert clean_path(clean) == clean
+
+
+async def test_a_thousand_broken_requests_leave_nothing_behind():
+    chance = random.Random(6)
+    good = b"GET /v4/x?y=1 HTTP/1.1\r\nHost: 169.254.170.2\r\nContent-Length: 3\r\nAccept: */*\r\n\r\nabc"
+
+    def broken() -> bytes:
+        text = bytearray(good)
+        for _ in range(chance.randrange(1, 6)):
+            at = chance.randrange(len(text))
+            text[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        return bytes(text)
+
+    async def send(port: int, text: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(text)
+            writer.write_eof()
+            return await asyncio.wait_for(reader.read(), 10)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+    async with serving(routes_of("/v4/{id}"), PLENTY, limits=Limits(idle=0.2, body=0.2)) as get:
+        for _ in range(10):
+            answers = await asyncio.gather(*(send(get.port, broken()) for _ in range(100)))
+            assert all(answer[:9] in (b"", b"HTTP/1.1 ", b"HTTP/1.0 ") for answer in answers)
+            assert not any(b"Traceback" in answer or b" 500 " in answer[:20] for answer in answers)
         assert (await get("/v4/x"))[0] == 200
 
 

@@ -25,7 +25,7 @@ from sexton.agent.metadata.routes import LOOPBACK
 from sexton.agent.metadata.server import LIMITS, TaskServer
 from sexton.core import endpointrules
 from sexton.core.endpointrules import Owner
-from sexton.host import packetfilter
+from sexton.host import hostroute, packetfilter
 from sexton.host.packetfilter import FilterError
 from sexton.host.proc import process_started
 from sexton.kit.listener import Listener
@@ -45,8 +45,9 @@ class Reach:
         self._server = server
         self._runtime = runtime
         self._settings = settings
-        self._table = endpointrules.table_name(str(Path(settings.data_dir).resolve()))
+        self.table = endpointrules.table_name(str(Path(settings.data_dir).resolve()))
         self._listeners: dict[str, tuple[Listener, int]] = {}  # with its port, by interface
+        self._routed = False
         self._listed = ""  # how the kernel shows the rules
         self.open = False
         self.serves_host = False  # whether what the host's own network asks comes to this agent
@@ -69,10 +70,8 @@ class Reach:
         return self.open
 
     async def _obstacle(self) -> str:
-        if self._settings.task_endpoint_port < 0:
-            return "SEXTON_TASK_ENDPOINT_PORT is off"
-        if not self._settings.docker_host.startswith("unix://"):
-            return "the container engine is not on this host"
+        if reason := unserved(self._settings):
+            return reason
         self.serves_host = not await self._other_serves_host()
         if not self.serves_host:
             log.warning("another agent on this host serves tasks in network mode host")
@@ -83,6 +82,8 @@ class Reach:
         """Lead tasks to the ports. When that fails it is said, and tried again with every check."""
         try:
             await self._sweep()
+            if self.serves_host:
+                await hostroute.drop_route(endpointrules.ADDRESS)  # of an agent that was killed
             await self._lead()
         except FilterError as error:
             log.error("tasks cannot reach their endpoint", extra={"reason": str(error)})
@@ -102,18 +103,23 @@ class Reach:
                 log.warning("way to the task endpoint cannot be checked", extra={"reason": str(error)})
 
     async def check(self) -> None:
-        """Make again what somebody took away: rules, or the bridge."""
+        """Make again what somebody took away: rules, or the bridge. What another agent served is taken over when that
+        has ended."""
+        if not self.serves_host and not await self._other_serves_host():
+            self.serves_host = True
         moved = await self._listen()
         if moved or not self._listed or await self._show() != self._listed:
-            log.warning("way to the task endpoint was taken away and is made again")
+            log.warning("way to the task endpoint is made again", extra={"interfaces": ",".join(self._listeners)})
             await self._lead()
 
     async def close(self) -> None:
         if self._listed:
             try:
-                await packetfilter.change(endpointrules.removal(self._table))
+                await packetfilter.change(endpointrules.removal(self.table))
             except FilterError as error:
-                log.warning("rules of the task endpoint are left", extra={"table": self._table, "reason": str(error)})
+                log.warning("rules of the task endpoint are left", extra={"table": self.table, "reason": str(error)})
+        if self._routed:
+            await hostroute.drop_route(endpointrules.ADDRESS)
         await self._close_sockets()
 
     async def _listen(self) -> bool:
@@ -137,26 +143,27 @@ class Reach:
         """The rules that lead to the sockets."""
         ports = {name: port for name, (_, port) in self._listeners.items()}
         host = ports.pop(LOOPBACK, 0)
-        await packetfilter.change(endpointrules.ruleset(self._table, myself(), ports, host))
+        await packetfilter.change(endpointrules.ruleset(self.table, myself(), ports, host))
+        if host and await hostroute.have_route(endpointrules.ADDRESS):
+            self._routed = True
+            log.info("route to the task endpoint is made, since there is no default route")
         self._listed = await self._show()
 
     async def _show(self) -> str:
-        try:
-            return await packetfilter.listing("table", "ip", self._table)
-        except FilterError:
-            return ""
+        return await _shown(self.table)
 
     async def _sweep(self) -> None:
-        """Remove tables of agents that are no more."""
+        """Remove tables of agents that are no more; our own is made anew in one step."""
         for table in await _tables():
-            if table == self._table or not _is_alive(await packetfilter.listing("table", "ip", table)):
+            listed = await _shown(table)
+            if listed and table != self.table and not _is_alive(listed):
                 log.info("rules of an agent that ended are removed", extra={"table": table})
                 await packetfilter.change(endpointrules.removal(table))
 
     async def _other_serves_host(self) -> bool:
         for table in await _tables():
-            listed = await packetfilter.listing("table", "ip", table)
-            if table != self._table and endpointrules.serves_host(listed) and _is_alive(listed):
+            listed = await _shown(table)
+            if table != self.table and endpointrules.serves_host(listed) and _is_alive(listed):
                 return True
         return False
 
@@ -164,6 +171,21 @@ class Reach:
         for listener, _ in self._listeners.values():
             await listener.close()
         self._listeners.clear()
+
+
+async def _shown(table: str) -> str:
+    """A table as the kernel lists it; empty when it is gone."""
+    try:
+        return await packetfilter.listing("table", "ip", table)
+    except FilterError:
+        return ""
+
+
+def unserved(settings: Settings) -> str:
+    """Why settings alone leave tasks without an endpoint, if they do."""
+    if settings.task_endpoint_port < 0:
+        return "SEXTON_TASK_ENDPOINT_PORT is off"
+    return "" if settings.docker_host.startswith("unix://") else "the container engine is not on this host"
 
 
 async def _tables() -> list[str]:

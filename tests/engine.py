@@ -105,6 +105,18 @@ class PrivateEngine:
         """SIGTERM to dockerd, as at a planned restart: it stops its containers unless live restore is on."""
         _end(self._dockerd, signal.SIGTERM)
 
+    def lose_power(self) -> None:
+        """All at once, as when the machine goes dark: daemons, shims and containers. What is on disk stays."""
+        sockets = self._shim_sockets()
+        _kill(_below(self._daemons()))
+        for one in (self._dockerd, self._containerd):
+            if one is not None:
+                one.wait(STOP_SECONDS)
+        for path in sockets:
+            path.unlink(missing_ok=True)
+        _unmount_below(self.root)
+        shutil.rmtree(self.root / "containerd-state", ignore_errors=True)
+
     def call(self, method: str, path: str, body: object = None) -> bytes:
         """One call of the Engine API, JSON in."""
         return engine_call(self.url, method, path, None if body is None else json.dumps(body).encode())

@@ -231,7 +231,7 @@ class Lab:
                 *("--data-dir", f"{root}/control", "--listen", f"{CONTROL_ADDRESS}:{CONTROL_PORT}"),
                 *("--insecure-plaintext", *self._control_options),
             ),
-            self.environment,
+            self.environment | (environment or {}),
             within=self.namespace.within,
         )
 

@@ -261,7 +261,9 @@ class Agent:
             metrics = Metrics(context, self._engine, session, telemetry, reporter, stats, health, sizing.use)
             introspection = Introspection(identity, self._engine, self._endpoint.sights, metrics)
             self._links.start("introspection", keep_listening(introspection, *settings.introspection))
-        self._listener = Listener(LocalApi(self._engine, session, self._runtime, identity, self._history, sizing))
+        self._listener = Listener(
+            LocalApi(self._engine, session, self._runtime, identity, self._history, sizing, self._networks)
+        )
 
     def _send_metrics(self, sizing: Sizing, member: Member, credentials: CredentialSource) -> None:
         """Imported where it is wanted, which is on few hosts."""

@@ -4,6 +4,7 @@ GET /health                                   is it connected, since when, does 
 GET /use                                      what its tasks are promised and have used so far, read now
 GET /sizes                                    what each definition needed over time
 GET /why?task=ID                              what this host knows of a task, and what happened around it
+GET /net                                      tasks' networks here, and what their groups' rules have counted
 GET /logs?task=ID[&container=NAME&tail=N]     lines of a task's containers, as JSON lines; follow=1 stays open
 """
 
@@ -20,6 +21,7 @@ from sexton import __version__
 from sexton.agent import why
 from sexton.agent.engine import Engine
 from sexton.agent.history import History
+from sexton.agent.networks import Networks
 from sexton.agent.runner import Runner
 from sexton.agent.session import Session
 from sexton.agent.sizing import Sizing
@@ -44,6 +46,7 @@ class LocalApi:
         member: Member,
         history: History | None = None,
         sizing: Sizing | None = None,
+        networks: Networks | None = None,
     ) -> None:
         self._engine = engine
         self._session = session
@@ -51,6 +54,7 @@ class LocalApi:
         self._member = member
         self._history = history or History()
         self._sizing = sizing
+        self._networks = networks
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
@@ -63,6 +67,10 @@ class LocalApi:
                     "tasks": len(self._engine.runners()),
                 }
             )
+        if request.method == "GET" and request.path == "/net":
+            if self._networks is None:
+                return _json({"error": "this agent makes no networks for tasks"}, status=404)
+            return _json(await self._networks.shown())
         if request.method == "GET" and request.path == "/logs":
             return await self._logs(request)
         if request.method == "GET" and request.path == "/why":

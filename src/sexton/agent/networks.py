@@ -34,6 +34,7 @@ from sexton.runtime.contract import RuntimeFault
 from sexton.settings import Settings
 from sexton.wire import acs_task
 from sexton.wire.network import PROTOCOL, Interface, SextonNetworkMessage
+from sexton.wire.ownnetwork import Count, HostNetworks
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Networks:
         self._nursery = nursery
         self._worker = NetworkWorker()
         self._state: SextonNetworkMessage | None = None
+        self._applied = SextonNetworkMessage()
         self._changed = asyncio.Event()
         self._in_force: dict[str, nftables.Table] = {}  # by VPC
         self._trouble = ""
@@ -162,6 +164,7 @@ class Networks:
             made = [one.name for one in order.routers]
             self._in_force = {vpc: table for vpc, table in tables.items() if wiring.router_of(self._tag, vpc) in made}
             self._trouble = ""
+            self._applied = state
             self.on_routers(made)
             log.info(
                 "networks are in force",
@@ -177,6 +180,25 @@ class Networks:
     def address(self) -> str:
         """Where other hosts reach this one's tasks."""
         return self._settings.network_address
+
+    async def shown(self) -> HostNetworks:
+        """What is in force here and what it has counted, for whoever looks."""
+        state, routers, trouble = self._applied, self.routers(), self._trouble
+        counts: dict[str, Count] = {}
+        try:
+            if routers:
+                counts = (await self._worker.ask(wiring.Count(routers=routers, table=TABLE))).counts
+        except NetworkError as error:
+            trouble = trouble or str(error)
+        return HostNetworks(
+            on_host=True,
+            address=self.address,
+            trouble=trouble,
+            routers=routers,
+            devices={one.id: wiring.device_of(one.id) for one in state.interfaces if not one.host},
+            state=state,
+            counts=counts,
+        )
 
     async def join(self, desired: DesiredTask) -> str:
         """The engine's id of the container whose network the task's own ones share. NetworkFault, RuntimeFault."""

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from sexton.wire import acs_task, network
+from sexton.wire.ownnetwork import Count as Counted
 
 # What every task's own network answers at: metadata and keys. No group judges it.
 ENDPOINT = "169.254.170.2"
@@ -163,13 +164,21 @@ class Clear(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     everything: bool = False
 
 
-Order = Apply | Plug | Unplug | Adopt | Release | Clear
+class Count(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="count"):
+    """What the tables of this name in these routers have counted."""
+
+    routers: tuple[str, ...]
+    table: str
+
+
+Order = Apply | Plug | Unplug | Adopt | Release | Clear | Count
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an order: nothing, or an error in one sentence."""
+    """What became of an order: an error in one sentence, or what was counted."""
 
     error: str = ""
+    counts: dict[str, Counted] = {}
 
 
 def apply(message: network.SextonNetworkMessage, tag: str, address: str, port: int, rules: Mapping[str, str]) -> Apply:

@@ -13,11 +13,13 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
-from sexton.core import wiring
+from sexton.core import netcounters, wiring
 from sexton.core.wiring import Answer, Order
+from sexton.wire.ownnetwork import Count
 
 IDLE_SECONDS = 20.0
 _PR_SET_PDEATHSIG = 1
@@ -42,6 +44,8 @@ def carry_out(order: Order) -> Answer:
                 wired_task.adopt(order)
             case wiring.Release():
                 wired_task.release(order)
+            case wiring.Count(routers=routers, table=table):
+                return Answer(counts=_counted(routers, table))
             case wiring.Clear(tag=tag, devices=devices, addresses=addresses, everything=everything):
                 wired_router.clear(tag, devices, addresses, everything=everything)
     except NetlinkError as error:
@@ -49,6 +53,19 @@ def carry_out(order: Order) -> Answer:
     except OSError as error:
         return Answer(error=(error.strerror or str(error)) + (f": {error.filename}" if error.filename else ""))
     return Answer()
+
+
+def _counted(routers: Sequence[str], table: str) -> dict[str, Count]:
+    """What each router's table has counted; a router or a table that is not there has counted nothing."""
+    from sexton.host import namespaces
+
+    found: dict[str, Count] = {}
+    for router in routers:
+        if namespaces.exists(router):
+            with namespaces.inside(namespaces.path_of(router)):
+                listing = namespaces.tool("nft", "--json", "list", "table", "inet", table, must=False)
+            found |= netcounters.read(listing.encode()) if listing else {}
+    return found
 
 
 def main() -> int:

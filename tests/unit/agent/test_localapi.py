@@ -73,6 +73,7 @@ async def test_lines_of_all_containers(socket: Socket) -> None:
         ("/logs?task=ffff", "no task on this host matches"),
         ("/logs?task=000", "2 tasks on this host match"),
         (f"/logs?task={'0' * 31}1&container=c", "has no container c"),
+        ("/net", "this agent makes no networks for tasks"),
         ("/else", "there is nothing here"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from urllib.parse import urlencode
 
 import pytest
@@ -14,6 +15,10 @@ from sexton.control.context import Call
 from sexton.control.ec2.service import OPERATIONS
 from sexton.control.link import networknews
 from sexton.wire.query import as_request, read_form
+from unit.control.ec2.forms import ec2 as form
+from unit.control.ec2.forms import pool
+from unit.control.shared_store import Server, View
+from unit.control.world import world_over
 
 CAPABLE = (
     "ecs.capability.task-eni",
@@ -231,3 +236,32 @@ async def test_a_thousand_hosts_share_what_they_are_told(plane):
     assert news.mark(stranger, lambda: woken.append(stranger)) == ()
     news._changed(vpc)
     assert len(woken) == 1000 and stranger not in woken
+
+
+async def test_what_another_control_plane_writes_wakes_the_agents_of_this_one():
+    server = Server()
+    async with AsyncExitStack() as stack:
+        here, there = [await stack.enter_async_context(world_over(View(server))) for _ in range(2)]
+        await there.do("CreateCluster")
+        await there.define(networkMode="awsvpc")
+        vpc, subnet = await pool(there)
+        offers = ("ecs.capability.task-eni", "sexton.capability.network", "sexton.network.address=192.0.2.1")
+        host = await there.join(offers=offers)
+        network = {"awsvpcConfiguration": {"subnets": [subnet]}}
+        await there.run_one(networkConfiguration=network)
+        await here.records.catch_up()
+        news, woken = networknews.NetworkNews(here.context), []
+        before = news.mark(host, lambda: woken.append(1))
+        assert before
+
+        (group,) = (entry.value.id for entry in here.records.groups.all() if entry.value.vpc == vpc)
+        permission = {"IpPermissions__1__IpProtocol": "-1", "IpPermissions__1__IpRanges__1__CidrIp": "10.0.0.0/8"}
+        await form(there, "AuthorizeSecurityGroupIngress", GroupId=group, **permission)
+        await here.records.catch_up()
+
+        assert woken
+        after = news.mark(host, lambda: woken.append(1))
+        assert after != before
+        state = news.state(host)
+        assert "10.0.0.0/8" in {rule.cidr for one in state.groups for rule in one.ingress}
+        assert [one.host for one in state.interfaces] == [""]

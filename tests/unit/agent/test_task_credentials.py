@@ -12,7 +12,7 @@ from sexton.agent.metadata.variables import of_container
 from sexton.agent.rolekeys import RoleKeys, Sent
 from sexton.agent.steps.context import Identity
 from sexton.cloud.credential_files import Static
-from sexton.cloud.credentials import Credentials, Keyring
+from sexton.cloud.credentials import Credentials, Keyring, NoCredentials
 from sexton.core.auditline import Asked, What, line
 from sexton.core.taskroles import EXECUTION, TASK
 from sexton.kit.allowance import Allowances
@@ -251,6 +251,25 @@ async def test_an_id_belongs_to_the_task_that_had_it_first(world):
 
     assert world.keys.under("own-id").keys.access_key_id == "ASIAOWN"
     assert world.keys.find(arn(2), TASK) is None
+
+
+async def test_renewed_keys_are_given_at_once_under_the_same_id_and_ended_ones_sign_nothing_here():
+    clock = [NOW]
+    keys = RoleKeys(Keyring([Static(Credentials("AKID", "secret"))]), clock=lambda: clock[0])
+    ends = msgspec.structs.replace(READY, expiration="2027-01-15T09:00:00Z")  # an hour from now
+    keys.take(Sent(arn(), EXECUTION, ends))
+    source = keys.source(arn(), EXECUTION)
+    assert (await source.current()).access_key_id == "ASIAREADY"
+
+    clock[0] = NOW + 3601
+    with pytest.raises(NoCredentials):
+        await source.current()
+    assert keys.under("ready-id").keys == ends  # whoever asks for them reads when they ended
+
+    renewed = msgspec.structs.replace(ends, access_key_id="ASIANEW", expiration="2027-01-15T10:00:00Z")
+    keys.take(Sent(arn(), EXECUTION, renewed))
+    assert keys.under("ready-id").keys == renewed
+    assert (await source.current()).access_key_id == "ASIANEW"
 
 
 @pytest.mark.looptime

@@ -19,9 +19,11 @@ from sexton.agent.metadata import faults
 from sexton.agent.metadata.faultrunner import HOST, FaultRunner
 from sexton.agent.metadata.faults import FaultPaths
 from sexton.agent.metadata.identity import Names
+from sexton.agent.metadata.ownnetwork import namespace_of
 from sexton.core.task import DesiredTask
 from sexton.host import faultnet
 from sexton.kit.allowance import Allowances
+from sexton.runtime.contract import NotFound
 from unit.agent.rig import arn, container, task
 from unit.agent.taskport import serving
 
@@ -167,7 +169,11 @@ class Tasks:
         ]
         self.names = Names(b"k" * 32, lambda: self.runners)  # type: ignore[arg-type]
         self.runner = FaultRunner(str(directory))
-        self.paths = FaultPaths(self.names, Anybody(), self.runner, lambda runner: lab.path)  # type: ignore[arg-type]
+
+        async def own_network(runner: Any) -> str:
+            return lab.path
+
+        self.paths = FaultPaths(self.names, Anybody(), self.runner, own_network)  # type: ignore[arg-type]
         self.paths._allowances = Allowances(1e6, 1e6)
 
     def path(self, number: int, what: str) -> str:
@@ -359,3 +365,30 @@ async def test_what_a_killed_agent_left_in_the_hosts_network_is_removed_by_the_n
             await other.runner.sweep(set())
     listed = await faultnet.tables(HOST)
     assert before.runner._agent not in listed and other.runner._agent not in listed
+
+
+async def test_a_tasks_own_network_is_that_of_its_running_containers_and_never_the_hosts(lab):
+    inside = subprocess.Popen(["ip", "netns", "exec", lab.near, "sleep", "100"])
+    try:
+        for _ in range(500):
+            if os.readlink(f"/proc/{inside.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+                break
+            await asyncio.sleep(0.01)
+        pids = {"in": inside.pid, "host": os.getpid(), "ended": 0}
+
+        class Engine:
+            async def inspect(self, ref: str) -> Any:
+                if ref == "gone":
+                    raise NotFound("gone")
+                return SimpleNamespace(pid=pids[ref])
+
+        def runner(*ids: str) -> Any:
+            return SimpleNamespace(known=SimpleNamespace(containers=[SimpleNamespace(runtime_id=one) for one in ids]))
+
+        found = await namespace_of(Engine(), runner("", "gone", "ended", "host", "in"))  # type: ignore[arg-type]
+        assert found == f"/proc/{inside.pid}/ns/net"
+        assert await namespace_of(Engine(), runner("host", "ended")) is None  # type: ignore[arg-type]
+        assert "sexton" not in await faultnet.tables(found)
+    finally:
+        inside.kill()
+        inside.wait()

@@ -221,6 +221,7 @@ class Agent:
             context.supplies.roles,
             self._engine.find,
             lambda keys: EcsClient(endpoint_of(settings), settings.region, keys, http),
+            self._runtime,
         )
         self._endpoint.serve(context, info, client, self._engine.runners, where)
         await self._endpoint.start(self._links)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from aiohttp import web
@@ -39,7 +39,7 @@ RATE = 0.2
 LARGEST_BODY = 64 << 10
 LIMITED = "You have reached maximum request limit"
 
-NamespaceOf = Callable[[Runner], str | None]
+NamespaceOf = Callable[[Runner], Awaitable[str | None]]
 """The network of a task with one of its own; None while it has none."""
 
 
@@ -84,7 +84,7 @@ class FaultPaths:
         mode = task.network_mode or "bridge"
         if mode not in ("host", "awsvpc"):
             return _refused(400, f"{mode} mode is not supported. Please use either host or awsvpc mode.")
-        namespace = HOST if mode == "host" else self._namespace_of(subject.runner)
+        namespace = HOST if mode == "host" else await self._namespace_of(subject.runner)
         if namespace is None:
             return _refused(500, f"failed to get task metadata due to internal server error for container: {name}")
         return await self._do(operation, kind, namespace, subject.runner, wanted)

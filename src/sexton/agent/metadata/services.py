@@ -7,12 +7,14 @@ Each part answers paths of its own; this only puts them together for one agent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sexton.agent.metadata.audit import Audit
 from sexton.agent.metadata.credentials import CredentialsPaths
 from sexton.agent.metadata.endpoint import TaskEndpoint
 from sexton.agent.metadata.faultrunner import FaultRunner
-from sexton.agent.metadata.faults import FaultPaths, NamespaceOf
+from sexton.agent.metadata.faults import FaultPaths
+from sexton.agent.metadata.ownnetwork import namespace_of
 from sexton.agent.metadata.protection import Caller as Client
 from sexton.agent.metadata.protection import ProtectionPath
 from sexton.agent.metadata.routes import Caller
@@ -20,6 +22,7 @@ from sexton.agent.rolekeys import RoleKeys
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import Identity
 from sexton.core.task import TaskStatus
+from sexton.runtime.contract import Runtime
 from sexton.settings import Settings
 
 
@@ -34,7 +37,7 @@ class TaskServices:
         keys: RoleKeys,
         find: Callable[[str], Runner | None],
         client: Client,
-        namespace_of: NamespaceOf = lambda runner: None,
+        runtime: Runtime,
     ) -> None:
         self._audit = Audit(settings, identity)
 
@@ -47,7 +50,8 @@ class TaskServices:
         endpoint.server.on_limited = credentials.limited
         ProtectionPath(endpoint.names, endpoint.origin, keys, client, identity.cluster).add_to(endpoint.routes)
         self._faults = FaultRunner(settings.data_dir)
-        FaultPaths(endpoint.names, endpoint.origin, self._faults, namespace_of).add_to(endpoint.routes)
+        own = partial(namespace_of, runtime)
+        FaultPaths(endpoint.names, endpoint.origin, self._faults, own).add_to(endpoint.routes)
 
     async def clear_faults(self, runners: Iterable[Runner]) -> None:
         """End the faults in the host's network that nobody is left to end."""

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
+import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import aiohttp
 import pytest
 
 from cloudparts import KEYS, Moto
@@ -24,6 +32,8 @@ from sexton.agent import cloudwatch
 from sexton.agent.app import Agent, Options
 from sexton.cloud.credential_files import Static
 from sexton.cloud.credentials import Credentials, Keyring
+from sexton.cloud.monitoring import Monitoring, batches
+from sexton.core.insights import TaskMinute, of_tasks
 from sexton.settings import Settings
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
@@ -153,6 +163,41 @@ def test_every_metric_of_the_dashboard_and_of_the_manual_is_there(bench: Bench) 
         assert len(named) > 15 and missing == set()
 
 
+def test_the_live_picture_waits_for_an_agent_that_is_away_and_ends_with_q(bench: Bench) -> None:
+    """In a terminal of its own: what is drawn goes to one end of it, keys come from the other."""
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "ECS_DATADIR": f"{bench.node.root}/control", "TERM": "xterm"}
+    command = [sys.executable, "-m", "sexton", "top", "--every", "0.5"]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    shown = b""
+
+    def seen(words: bytes) -> bool:
+        nonlocal shown
+        with contextlib.suppress(OSError):  # the other end is closed
+            if select.select([main], [], [], 0.05)[0]:
+                shown += os.read(main, 65536)
+        return words in shown
+
+    try:
+        until(lambda: seen(b"sexton top"), "the first picture")
+        os.kill(bench.node.agent.pid, signal.SIGSTOP)
+        until(lambda: seen(b"the agent does not answer"), "that it is missed")
+        os.kill(bench.node.agent.pid, signal.SIGCONT)
+        until(
+            lambda: not seen(b"") or b"does not answer" not in shown[shown.rfind(b"sexton top") - 400 :], "it is back"
+        )
+        os.write(main, b"q")
+        until(lambda: seen(b"no such words") or process.poll() is not None, "its end")
+        assert process.returncode == 0
+    finally:
+        os.kill(bench.node.agent.pid, signal.SIGCONT)
+        process.kill()
+        process.wait()
+        os.close(main)
+
+
 def test_the_history_outlives_the_agent(bench: Bench) -> None:
     before = json.loads(bench.sexton("advise", "--json").stdout)
     assert bench.node.terminate() == [0]
@@ -196,6 +241,38 @@ def test_where_no_agent_runs_that_is_said(command: str, tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert done.stderr.startswith(f"sexton: cannot reach an agent at {tmp_path}/agent.sock: no agent runs")
+
+
+async def test_cloudwatch_adds_up_what_tasks_used(moto: Moto) -> None:
+    minutes = [TaskMinute("web", "front", 256, cpu, 512, 100.0) for cpu in (10.0, 30.0, 30.0)]
+    data = list(of_tasks("adding", minutes))
+    at = datetime.now(UTC).replace(second=0, microsecond=0)
+    async with aiohttp.ClientSession() as http:
+        monitoring = Monitoring(http, {"AWS_ENDPOINT_URL": moto.url}, "us-east-1")
+        keys = Credentials(KEYS["aws_access_key_id"], KEYS["aws_secret_access_key"])
+        for batch in batches(data):
+            await monitoring.put("ECS/ContainerInsights", at.timestamp(), batch, keys)
+    client = moto.client("cloudwatch")
+
+    def told(name: str, unit: str, **dimensions: str) -> Json:
+        answer = client.get_metric_statistics(
+            Namespace="ECS/ContainerInsights",
+            MetricName=name,
+            Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
+            StartTime=at - timedelta(minutes=1),
+            EndTime=at + timedelta(minutes=1),
+            Period=60,
+            Statistics=["Average", "Sum", "SampleCount", "Minimum", "Maximum"],
+            Unit=unit,
+        )
+        (point,) = answer["Datapoints"]
+        return {key: value for key, value in point.items() if isinstance(value, float | int)}
+
+    used = {"SampleCount": 3.0, "Sum": 70.0, "Average": 70 / 3, "Minimum": 10.0, "Maximum": 30.0}
+    # Not by the cluster alone: moto counts whatever has these dimensions among others, CloudWatch has exact matches.
+    assert told("CpuUtilized", "None", ClusterName="adding", ServiceName="front") == used
+    assert told("MemoryReserved", "Megabytes", ClusterName="adding", TaskDefinitionFamily="web")["Sum"] == 1536.0
+    client.close()
 
 
 async def test_metrics_arrive_where_cloudwatch_is_said_to_be(

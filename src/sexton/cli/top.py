@@ -19,7 +19,7 @@ from enum import StrEnum
 import msgspec
 import typer
 
-from sexton.cli.connection import fail, local
+from sexton.cli.connection import ask_agent, fail, local
 from sexton.cli.top_picture import Order, picture
 from sexton.core.usage import Rates, Usage, rates
 
@@ -71,6 +71,15 @@ async def _ask() -> Usage:
             raise fail("cannot understand the agent's answer; it is of another version, restart it") from None
 
 
+async def _ask_again() -> Usage | None:
+    """Nothing while the agent is away, as it is when it is started again."""
+    answer = await ask_agent("/use", {})
+    try:
+        return msgspec.json.decode(answer, type=Usage) if answer is not None else None
+    except msgspec.MsgspecError:
+        return None
+
+
 def _one(before: Usage, after: Usage, order: Order, *, json_: bool) -> None:
     from rich.console import Console
 
@@ -92,8 +101,9 @@ def _stream(before: Usage, every: float, order: Order) -> None:
 
 
 def _live(before: Usage, every: float, order: Order) -> None:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
 
     console = Console(highlight=False, markup=False)
     found = rates(before, before)
@@ -103,7 +113,13 @@ def _live(before: Usage, every: float, order: Order) -> None:
             live.update(picture(before, found, order, console.width, console.height), refresh=True)
             if _quits(pause):
                 return
-            after = asyncio.run(_ask())
+            after = asyncio.run(_ask_again())
+            while after is None:
+                lost = Text("the agent does not answer; this is the last picture, and it is asked again", style="red")
+                live.update(Group(lost, picture(before, found, order, console.width, console.height - 1)), refresh=True)
+                if _quits(every):
+                    return
+                after = asyncio.run(_ask_again())
             found = rates(before, after)
             before, pause = after, every
 

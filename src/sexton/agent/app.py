@@ -303,6 +303,7 @@ class Agent:
         if self._endpoint is not None and self._endpoint.open:
             doors = self._endpoint.doors
             self._networks.on_wired, self._networks.on_gone = doors.open, doors.close
+            self._networks.on_adopted = doors.open_inside
             await self._networks.take_up(live)
         self._links.start("sandboxes", sandboxes.run())
 

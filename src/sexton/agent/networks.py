@@ -90,6 +90,7 @@ class Networks:
         self._retry: asyncio.Task[None] | None = None
         self.on_released: Callable[[str], Awaitable[None]] = _nothing  # of a device of the host's
         self.on_wired: Callable[[str, str, str], Awaitable[object]] = _nothing  # task, router, device
+        self.on_adopted: Callable[[str, str], Awaitable[object]] = _nothing  # task, its namespace
         self.on_gone: Callable[[str], Awaitable[None]] = _nothing  # task
         self.on_routers: Callable[[Sequence[str]], None] = lambda names: None
 
@@ -255,6 +256,8 @@ class Networks:
         await self._worker.ask(order)
         if isinstance(order, wiring.Plug):
             await self.on_wired(desired.arn, order.router, order.device)
+        else:
+            await self.on_adopted(desired.arn, held.namespace)
         log.info(
             "task has its network", extra={"task": desired.arn, "interface": given.ec2_id, "sandbox": held.id[:12]}
         )
@@ -350,6 +353,21 @@ class Networks:
             for name, devices in routers.items():
                 if device in devices:
                     await self.on_wired(one.arn, name, device)
+            if given and given.interface_association_protocol != PROTOCOL:
+                try:
+                    held = await self._sandboxes.find(last_part(one.arn))
+                except RuntimeFault as error:
+                    log.warning("sandbox cannot be looked for", extra={"task": one.arn, "reason": str(error)})
+                    continue
+                if held is not None:
+                    await self.on_adopted(one.arn, held.namespace)
+
+    def vpc_of(self, task: acs_task.Task) -> str:
+        """The VPC that a task is in; unknown until the control plane has said so."""
+        interface, state = self.interface_of(task), self._state
+        if interface is None or state is None:
+            return ""
+        return next((one.vpc for one in state.subnets if one.id == interface.subnet), "")
 
     def _has_uplinks(self) -> bool:
         import socket

@@ -3,6 +3,9 @@
 The socket is bound to the task's own device there. Nothing that comes in by another device reaches it, whatever address
 it claims, so whoever asks at a task's door is that task. No rule leads here and no group judges it: the router has the
 endpoint's address itself. A door closes when its task's network goes; a process that takes tasks up opens theirs again.
+
+A task whose interface was one of the host's, as on Amazon ECS, has no router of ours between itself and its VPC. Its
+door is inside, on the loopback of its own namespace, and a rule there leads to it, so that port 80 stays the task's.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ import asyncio
 import logging
 import socket
 
+from sexton.agent.metadata.reach import myself
+from sexton.agent.metadata.routes import LOOPBACK
 from sexton.agent.metadata.server import LIMITS, TaskServer
 from sexton.core import endpointrules
+from sexton.host import packetfilter
 from sexton.host.namespaces import path_of, socket_in
+from sexton.host.packetfilter import FilterError
 from sexton.kit.listener import Listener
 
 log = logging.getLogger(__name__)
@@ -22,8 +29,9 @@ log = logging.getLogger(__name__)
 class Doors:
     """The doors of all tasks with networks of their own."""
 
-    def __init__(self, server: TaskServer) -> None:
+    def __init__(self, server: TaskServer, table: str) -> None:
         self._server = server
+        self._table = table
         self._open: dict[str, Listener] = {}
 
     async def open(self, arn: str, router: str, device: str) -> bool:
@@ -39,6 +47,23 @@ class Doors:
             return False
         listener = Listener(self._server.at(device, arn), LIMITS)
         await listener.open_socket(bound)
+        self._open[arn] = listener
+        return True
+
+    async def open_inside(self, arn: str, namespace: str) -> bool:
+        """Open a task's door in its own namespace, which lives as long as this is open."""
+        await self.close(arn)
+        listener = Listener(self._server.at(LOOPBACK, arn), LIMITS)
+        try:
+            bound = await asyncio.to_thread(socket_in, namespace, "127.0.0.1", 0)
+            port = bound.getsockname()[1]
+            await listener.open_socket(bound)
+            rules = endpointrules.ruleset(self._table, myself(), {}, port)
+            await packetfilter.change(rules, namespace=namespace)
+        except (OSError, FilterError) as error:
+            log.warning("task has no endpoint", extra={"task": arn, "reason": str(error)})
+            await listener.close()
+            return False
         self._open[arn] = listener
         return True
 

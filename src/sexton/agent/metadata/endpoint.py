@@ -23,6 +23,7 @@ from sexton.agent.metadata.where import Where
 from sexton.agent.runner import Runner
 from sexton.agent.steps.context import Identity, StepContext
 from sexton.cloud.client import EcsClient
+from sexton.core.sight import Place
 from sexton.kit.allowance import Allowances
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import EngineInfo, Runtime
@@ -47,7 +48,7 @@ class TaskEndpoint:
         whole = Allowances(rate * PATHS_AT_ONCE, burst * PATHS_AT_ONCE)
         self.server = TaskServer(self.routes, Allowances(rate, burst), whole)
         self.reach = Reach(self.server, runtime, settings)
-        self.doors = Doors(self.server)  # of tasks with a network of their own
+        self.doors = Doors(self.server, self.reach.table)  # of tasks with a network of their own
         self._files: MetadataFiles | None = None
 
     @property
@@ -89,9 +90,12 @@ class TaskEndpoint:
 
             usage = Usage(context, info, ContainerUsage(Path(self._settings.cgroup_path)))
             tags = Tags(client)
-            MetadataApi(
-                self.names, self.origin, self.sights, usage, tags, context.identity, lambda runner: where.place
-            ).add_to(self.routes)
+
+            def place(runner: Runner) -> Place:
+                vpc = context.networks.vpc_of(runner.desired.task) if context.networks is not None else ""
+                return where.place._replace(vpc=vpc) if vpc else where.place
+
+            MetadataApi(self.names, self.origin, self.sights, usage, tags, context.identity, place).add_to(self.routes)
 
         self.routes.when_asked(("v2", "v3", "v4"), metadata)
 

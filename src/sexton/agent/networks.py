@@ -17,12 +17,13 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sexton.agent.sandboxes import Sandbox, Sandboxes
-from sexton.core import grouprules, nftables, ruleset, sandbox, wiring
+from sexton.core import sandbox, wiring
 from sexton.core.names import last_part
 from sexton.core.task import DesiredTask
 from sexton.host import namespaces
@@ -35,6 +36,9 @@ from sexton.settings import Settings
 from sexton.wire import acs_task
 from sexton.wire.network import PROTOCOL, Interface, SextonNetworkMessage
 from sexton.wire.ownnetwork import Count, HostNetworks
+
+if TYPE_CHECKING:
+    from sexton.core.nftables import Table
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +87,7 @@ class Networks:
         self._state: SextonNetworkMessage | None = None
         self._applied = SextonNetworkMessage()
         self._changed = asyncio.Event()
-        self._in_force: dict[str, nftables.Table] = {}  # by VPC
+        self._in_force: dict[str, Table] = {}  # by VPC
         self._trouble = ""
         self._wired: dict[str, Wired] = {}  # by task
         self._applying = asyncio.Lock()
@@ -144,6 +148,8 @@ class Networks:
                 return
 
     async def _apply(self) -> bool:
+        from sexton.core import grouprules, nftables  # for hosts that have such tasks
+
         async with self._applying:
             state = self._state
             assert state is not None
@@ -173,7 +179,9 @@ class Networks:
             )
             return True
 
-    def _table(self, state: SextonNetworkMessage, vpc: str) -> nftables.Table:
+    def _table(self, state: SextonNetworkMessage, vpc: str) -> Table:
+        from sexton.core import grouprules, ruleset
+
         devices = {one.id: wiring.device_of(one.id) for one in state.interfaces if not one.host}
         return ruleset.table(TABLE, grouprules.vpc(state, vpc), devices, tunnel="v*", uplink=wiring.UPLINK_DEVICE)
 
@@ -370,8 +378,6 @@ class Networks:
         return next((one.vpc for one in state.subnets if one.id == interface.subnet), "")
 
     def _has_uplinks(self) -> bool:
-        import socket
-
         return any(name.startswith(wiring.uplink_prefix(self._tag)) for _, name in socket.if_nameindex())
 
     async def close(self, *, leave_nothing: bool) -> None:

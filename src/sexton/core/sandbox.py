@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import platform
-import tarfile
 from typing import Any
 
 # Value: the container instance's ARN. And what tells sandboxes apart before they have a task.
@@ -92,6 +91,8 @@ def image(machine: str = "") -> bytes:
 
 
 def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
+    import tarfile  # brings every kind of compression along, and most agents never make an image
+
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, (content, mode) in files.items():

@@ -6,7 +6,7 @@ agent's instance and from an id, so that what a process left that died anywhere 
 agents on a machine never meet. An order says how things shall be, not what to change: given twice it does no harm.
 
     router (a namespace per VPC)              the host
-      e<id>  a task's veth <--> eth0 in the     sx<tag><hash> <--> up, the way outside
+      e<id>  a task's veth <--> eth0 in the     sxu<tag><hash> <--> up, the way outside
              task's namespace                   v<vni> sends from here, and lives in the router
 """
 
@@ -27,6 +27,7 @@ ENDPOINT = "169.254.170.2"
 # agent uses (169.254.170.2, 169.254.172.0/22), and no use to anybody beyond this host.
 UPLINKS = "169.254.176.0/20"
 UPLINK_DEVICE = "up"
+_ANY_UPLINK = "sxu"  # of whichever agent
 TASK_DEVICE = "eth0"
 # Every router has this address towards its tasks: one that moves elsewhere finds the same next hop.
 ROUTER_MAC = "02:53:58:00:00:01"
@@ -54,7 +55,7 @@ def device_of(interface_id: str) -> str:
 
 
 def uplink_prefix(tag: str) -> str:
-    return f"sx{tag[:6]}"
+    return f"{_ANY_UPLINK}{tag[:6]}"
 
 
 def uplink_of(tag: str, vpc: str) -> str:
@@ -334,8 +335,8 @@ delete table inet {table}
 table inet {table} {{
   chain passing {{
     type filter hook forward priority filter; policy accept;
-    iifname != "sx*" ip daddr 169.254.169.254 counter drop
-    iifname != "sx*" ip6 daddr fd00:ec2::254 counter drop
+    iifname != "{_ANY_UPLINK}*" ip daddr 169.254.169.254 counter drop
+    iifname != "{_ANY_UPLINK}*" ip6 daddr fd00:ec2::254 counter drop
   }}
 }}
 """

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-MODULES = ("launch", "network", "api", "peers", "fleet", "footprint", "readings")
+MODULES = ("launch", "network", "metrics", "readings", "api", "peers", "fleet", "footprint", "zombies")
 
 
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:

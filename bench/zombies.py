@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import statistics
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import bench
+from bench.subject import running
 from sexton.care.purging import Purge
 from sexton.core.maker import shares
 from sexton.core.purge import Allowed
@@ -35,6 +37,22 @@ WARM_PAGES = 50_000
 TIMES = 7
 # The unbounded write is ended when it has taken this long, so that a benchmark never becomes the incident.
 PATIENCE = 60.0
+CARE_WARM_SECONDS, CARE_SECONDS = 10.0, 60.0
+# An hour of a host that says some thirty lines a second.
+MATCHED = 100_000
+# What its kernel and systemd monitors look for, in our words.
+NPD_RULES = (
+    r"Killed process \d+ (.+) total-vm:\d+kB",
+    r"task \S+:\w+ blocked for more than \w+ seconds\.",
+    r"unregister_netdevice: waiting for \w+ to become free",
+    r"BUG: unable to handle kernel NULL pointer dereference",
+    r"divide error: 0000 \[#\d+\] SMP",
+    r"EXT4-fs error .*",
+    r"Remounting filesystem read-only",
+    r"CE memory read error .*",
+    r"Starting (Docker Application Container Engine|containerd container runtime|Kubernetes kubelet)",
+    r"restart counter is at [5-9]\b",
+)
 
 _WARM = """
 import os, sys
@@ -103,7 +121,49 @@ def looking() -> list[dict[str, Any]]:
             ),
             row("pins and their files as well", **timed(lambda: walk(NAMED, pins=True))),
             row("makers' shares of a 70/20/10 mix", **timed(lambda: shares(mine)), result=mix),
+            caring(here),
+            matching(),
         ]
+
+
+def caring(here: Graveyard) -> dict[str, Any]:
+    """The caretaker's own steady cost with all of them around, from outside."""
+    with running("care", here.disk / "care", "--docker-host", "unix:///nowhere.sock") as care:
+        time.sleep(CARE_WARM_SECONDS)
+        before, memory, began = care.cpu_seconds(), care.memory_mb(), time.perf_counter()
+        time.sleep(CARE_SECONDS)
+        spent, took = care.cpu_seconds() - before, time.perf_counter() - began
+        return row(
+            f"caretaker, steady, {NAMED:,} zombies around",
+            result=f"{spent / took:.2%} of one core; RSS {memory:.0f} -> {care.memory_mb():.0f} MB in {took:.0f} s",
+        )
+
+
+def matching() -> dict[str, Any]:
+    """Rules over the text of a log, as node-problem-detector has them: an hour of a host whose agent restarts."""
+    said = [
+        'level=error time=2026-11-19T10:00:{0:02d}Z msg="Unable to register as a container instance: no credentials"',
+        "systemd[1]: ecs.service: Main process exited, code=exited, status=1/FAILURE",
+        "systemd[1]: ecs.service: Scheduled restart job, restart counter is at {0}.",
+        "kernel: docker0: port {0}(veth1a2b3c4) entered blocking state",
+    ]
+    lines = [said[number % len(said)].format(number % 60) for number in range(MATCHED)]
+    rules = [re.compile(text) for text in NPD_RULES]
+    found: dict[str, int] = {}
+
+    def match() -> None:
+        found.clear()
+        for line in lines:
+            for rule in rules:
+                if rule.search(line):
+                    found[rule.pattern] = found.get(rule.pattern, 0) + 1
+
+    times = timed(match)
+    return row(
+        f"text matching of {MATCHED:,} log lines instead ({len(rules)} rules, node-problem-detector's)",
+        **times,
+        result=f"{sum(found.values()):,} lines matched; no log has a line that counts or names a zombie",
+    )
 
 
 def cached(group: Path) -> int:

@@ -23,6 +23,7 @@ ALONE = frozenset(
         "test_group_churn",
         "test_make_run",
         "test_replay",
+        "test_task_slices",
         "test_zombies",
         "test_zombies_purge",
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from sexton.host import memcg_walk
 from sexton.host.cgroup import census, find_memory
 from sexton.host.errors import HostFault
 from sexton.host.ghosts import find_ghosts
+from sexton.host.taskcgroup import Limits, TaskCgroups
 from sexton.host.waiting import pressure
 from zombies import ROOT, Graveyard, graveyard, numbered
 
 STUCK = 120
 CLEAN = 100
+WRITERS = 12
 
 
 # The last group a processor worked for stays until the processor works for another (its "stock").
@@ -89,5 +93,39 @@ def look() -> dict[str, object]:
     return told
 
 
+async def one_task() -> dict[str, object]:
+    """A task's cgroup with every limit, a container's below it that pins what it wrote, and the clean end."""
+    groups = TaskCgroups(Path("/sys/fs/cgroup"))
+    writable = await groups.writable()
+    await groups.prepare("t", Limits(cpu_quota=0.5, memory=64 << 20, pids=77, cpu_period=0.05))
+    place = Path("/sys/fs/cgroup/ecs/t")
+    await groups.prepare("u", Limits(cpu_shares=1024))
+    read = {name: (place / name).read_text().strip() for name in ("cpu.max", "memory.max", "pids.max")}
+    read["cpu.weight"] = Path("/sys/fs/cgroup/ecs/u/cpu.weight").read_text().strip()
+    for number in range(WRITERS):
+        inside = place / f"c{number}"
+        inside.mkdir()
+        script = f"echo 0 > {inside}/cgroup.procs; head -c 65536 /dev/zero > /disk/written{number}"
+        subprocess.run(["sh", "-c", script], check=True)
+    os.sync()
+    empty = groups.empty("t", "c0")
+    for number in range(WRITERS):
+        (place / f"c{number}").rmdir()
+    counted = dict(line.split() for line in (place / "cgroup.stat").read_text().splitlines())
+    gone = [await groups.reclaim(task) for task in ("t", "u")]
+    return {
+        "writable": writable,
+        "limits": read,
+        "empty": empty,
+        "pinned": int(counted["nr_dying_descendants"]),
+        "reclaimed": gone,
+        "there": place.exists(),
+        "written": [Path(f"/disk/written{number}").stat().st_size for number in range(WRITERS)],
+    }
+
+
 if __name__ == "__main__":
-    tell(look())
+    told = look()
+    before = census(ROOT).zombies
+    told["task"] = asyncio.run(one_task()) | {"zombies": settled(before) - before}
+    tell(told)

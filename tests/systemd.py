@@ -78,9 +78,13 @@ def rootfs(*packages: str) -> Path:
 class Systemd:
     """One running systemd; use as a context manager. ``root`` is its root directory as seen from here."""
 
-    def __init__(self, units: Mapping[str, str], scratch: Path, packages: Sequence[str] = ()) -> None:
+    def __init__(
+        self, units: Mapping[str, str], scratch: Path, packages: Sequence[str] = (), *, everywhere: bool = False
+    ) -> None:
         """``units``: file name to text, put where systemd finds them before it starts; those with an [Install]
-        section are not enabled by that: start them, or name them in another's Wants."""
+        section are not enabled by that: start them, or name them in another's Wants. ``everywhere``: a cgroup of its
+        own in every hierarchy there is, as engines need that make theirs beside systemd's."""
+        self._everywhere = everywhere
         self._units = scratch / "units"
         self._units.mkdir()
         for name, text in units.items():
@@ -100,9 +104,12 @@ class Systemd:
         lower = rootfs(*self._packages)
         # The same name everywhere: systemd mirrors its group of the unified hierarchy into its own.
         name = f"sexton-test-{secrets.token_hex(4)}"
-        self._groups = [tree / name for tree in _hierarchies()]
+        self._groups = [tree / name for tree in _hierarchies(everywhere=self._everywhere)]
         for group in self._groups:
             group.mkdir()
+            for inherited in ("cpuset.cpus", "cpuset.mems"):  # a new one holds nobody before it has some
+                if (group / inherited).exists() and group.parent.name == "cpuset":
+                    (group / inherited).write_text((group.parent / inherited).read_text())
         self._outer = subprocess.Popen(
             ["unshare", "-pfmuin", "--kill-child", "sh", "-c", _INSIDE],
             env={
@@ -157,13 +164,13 @@ class Systemd:
             time.sleep(0.02)
 
 
-def _hierarchies() -> list[Path]:
+def _hierarchies(*, everywhere: bool) -> list[Path]:
     """Where systemd keeps its groups and those that count: named systemd, memory, pids, and the unified one."""
     found = []
     for line in Path("/proc/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
         wanted = {"name=systemd", "memory", "pids"} & set(options.split(","))
-        if kind == "cgroup2" or (kind == "cgroup" and wanted):
+        if kind == "cgroup2" or (kind == "cgroup" and (wanted or everywhere)):
             found.append(Path(place))
     return list(dict.fromkeys(found))
 

@@ -43,6 +43,11 @@ while :; do sleep 1 & wait; done
 """
 
 
+# Every engine has this one beside its default, so it can stand for the vendor's.
+NVIDIA = "io.containerd.runc.v2"
+GPUS = ("GPU-0af51ba4", "GPU-1bf51ba4", "GPU-2cf51ba4")
+
+
 class Ran:
     """What became of the tasks: the engine's description by container, what was said inside, and the API's view."""
 
@@ -156,15 +161,36 @@ def _privileged(image: str) -> Json:
     }
 
 
+def _on_gpus(image: str) -> Json:
+    plain = {"image": image, "memory": 16, "stopTimeout": 1, "command": ["sleep", "1000"]}
+    two = {"resourceRequirements": [{"type": "GPU", "value": "2"}]}
+    return {
+        "family": "on-gpus",
+        "networkMode": "none",
+        "containerDefinitions": [plain | two | {"name": "train"}, plain | {"name": "beside"}],
+    }
+
+
 @pytest.fixture(scope="module")
 def ran(engine_session: PrivateEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     image = build_busybox(engine_session.url, "sexton/fields:1")
     folder = tmp_path_factory.mktemp("fields")
     folder.chmod(0o777)
-    with Node(tmp_path_factory.mktemp("node"), engine_session.url, leave_nothing=True) as node:
+    inventory = tmp_path_factory.mktemp("gpus") / "gpus.json"
+    inventory.write_text(json.dumps({"DriverVersion": "535.183.01", "GPUIDs": GPUS}))
+    settings = {
+        "ECS_CGROUP_CPU_PERIOD": "50ms",
+        "ECS_TASK_PIDS_LIMIT": "321",
+        "ECS_ENABLE_GPU_SUPPORT": "true",
+        "ECS_NVIDIA_RUNTIME": NVIDIA,
+        "SEXTON_GPU_INFO": str(inventory),
+    }
+    root = tmp_path_factory.mktemp("node")
+    with Node(root, engine_session.url, leave_nothing=True, environment=settings) as node:
         ecs, ran = node.ecs(), Ran()
         arns = {}
-        for definition in (_everything(image, folder), _on_host(image), _alone(image), _privileged(image)):
+        everything = _everything(image, folder)
+        for definition in (everything, _on_host(image), _alone(image), _privileged(image), _on_gpus(image)):
             ecs.register_task_definition(**definition)
             answer = ecs.run_task(taskDefinition=definition["family"])
             assert answer["tasks"], answer["failures"]
@@ -194,13 +220,35 @@ def ran(engine_session: PrivateEngine, tmp_path_factory: pytest.TempPathFactory)
 
 
 def _limits(task_id: str) -> str:
-    """What the kernel holds the task's own cgroup to: cores and bytes."""
+    """What the kernel holds the task's own cgroup to: cores, bytes, the quota's period, processes."""
     quota, limit = CGROUPS / "cpu/ecs" / task_id, CGROUPS / "memory/ecs" / task_id
     if quota.exists():
         cores = int((quota / "cpu.cfs_quota_us").read_text()) / int((quota / "cpu.cfs_period_us").read_text())
-        return f"{cores:g} {(limit / 'memory.limit_in_bytes').read_text().strip()}"
+        period = (quota / "cpu.cfs_period_us").read_text().strip()
+        memory = (limit / "memory.limit_in_bytes").read_text().strip()
+        return f"{cores:g} {memory} {period} {_pids(CGROUPS / 'pids/ecs' / task_id)}"
     wide, period = (CGROUPS / "ecs" / task_id / "cpu.max").read_text().split()
-    return f"{int(wide) / int(period):g} {(CGROUPS / 'ecs' / task_id / 'memory.max').read_text().strip()}"
+    below = CGROUPS / "ecs" / task_id
+    return f"{int(wide) / int(period):g} {(below / 'memory.max').read_text().strip()} {period} {_pids(below)}"
+
+
+def test_gpus_are_given_by_id_shown_and_counted(ran: Ran) -> None:
+    train, beside = sorted(ran.tasks["on-gpus"]["containers"], key=lambda one: str(one["name"]), reverse=True)
+    assert (train["gpuIds"], "gpuIds" in beside) == (list(GPUS[:2]), False)
+    visible = f"NVIDIA_VISIBLE_DEVICES={GPUS[0]},{GPUS[1]}"
+    assert visible in ran.at("train", "Config.Env") and visible not in ran.at("beside", "Config.Env")
+    (instance,) = ran.ecs.describe_container_instances(
+        containerInstances=[ran.tasks["on-gpus"]["containerInstanceArn"]]
+    )["containerInstances"]
+    left = next(one for one in instance["remainingResources"] if one["name"] == "GPU")
+    assert (left["type"], left["stringSetValue"]) == ("STRINGSET", [GPUS[2]])
+    assert {"name": "ecs.capability.gpu-driver-version", "value": "535.183.01"} in instance["attributes"]
+    (failure,) = ran.ecs.run_task(taskDefinition="on-gpus")["failures"]
+    assert failure["reason"] == "RESOURCE:GPU"
+
+
+def _pids(place: Path) -> str:
+    return (place / "pids.max").read_text().strip()
 
 
 def test_health_is_seen_by_clients(ran: Ran) -> None:
@@ -258,6 +306,8 @@ INSPECTED = [
     ("alone", "HostConfig.NetworkMode", "none"),
     ("alone", "HostConfig.IpcMode", "none"),
     ("alone", "Config.NetworkDisabled", True),
+    ("train", "HostConfig.Runtime", NVIDIA),
+    ("beside", "HostConfig.Runtime", "runc"),
 ]
 
 
@@ -281,7 +331,7 @@ SEEN = [
     ("hosts", r".*192\.0\.2\.7\s+elsewhere.*"),
     ("device", r"yes"),
     ("root", r"read-only"),
-    ("cgroup", rf"0\.5 {256 * MIB}"),
+    ("cgroup", rf"0\.5 {256 * MIB} 50000 321"),
 ]
 
 

@@ -251,3 +251,27 @@ def test_without_names_the_group_above_is_reclaimed(yard: Graveyard, tmp_path: P
     assert not plan.named
     assert [step.key for step in plan.steps] == [f"reclaim {yard.path}"]
     yard.settle(lambda now: now == 0)
+
+
+# As in a container that may look at the host's groups and no more.
+READ_ONLY = """
+set -e
+mount --make-rprivate /
+awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts | while read -r one; do mount -o remount,ro,bind "$one"; done
+exec "$@"
+"""
+
+
+@pytest.mark.timeout(90)
+def test_where_groups_are_read_only_what_was_refused_is_not_called_tried(yard: Graveyard) -> None:
+    handle = make_unlinked(yard, 40)
+    words = [sys.executable, "-c", COMMAND, "--under", yard.path, "--purge", "--yes"]
+
+    said = subprocess.run(
+        ["unshare", "-m", "sh", "-c", READ_ONLY, "sh", *words], capture_output=True, text=True, timeout=80, check=False
+    )
+
+    os.close(handle)
+    assert "Read-only file system" in said.stdout, said.stderr
+    assert "the means that would free them was refused, for the reason above" in said.stdout
+    assert "in vain" not in said.stdout

@@ -241,6 +241,15 @@ def test_log_ins_are_never_shown():
     assert "hunter2" not in repr(loaded)
 
 
+def test_every_setting_that_is_read_has_an_effect():
+    """One that nobody asks for belongs into the list of those without effect, with the reason."""
+    source = Path(settings.__file__).parents[1]
+    text = "".join(one.read_text() for one in source.rglob("*.py") if one.parent.name != "settings")
+    own = {"config_json"}  # where the others come from
+
+    assert [one.field for one in settings.TABLE if f".{one.field}" not in text and one.field not in own] == []
+
+
 def json_file(path, text):
     path.write_text(text)
     return {"ECS_AGENT_CONFIG_FILE_PATH": str(path)}
@@ -264,7 +273,7 @@ def test_the_json_file_of_amazons_agent(tmp_path):
         "once",
     )
     assert (chosen.reserved_ports, chosen.instance_attributes, chosen.disable_metrics) == ((1, 2), {"a": "b"}, True)
-    assert (chosen.reserved_memory, chosen.excluded_images, chosen.task_limits) == (9, ("a:1", "b:2"), True)
+    assert (chosen.reserved_memory, chosen.excluded_images, chosen.task_limits) == (9, ("a:1", "b:2"), None)
     assert loaded.origins["cluster"] == str(tmp_path / "j") and loaded.origins["reserved_memory"] == "environment"
     assert loaded.warnings == ()
 

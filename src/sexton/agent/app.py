@@ -63,9 +63,10 @@ from sexton.core.hostpool import Pool, Share
 from sexton.core.resources import registered
 from sexton.core.task import DesiredTask
 from sexton.core.wiring import tag_of
-from sexton.host import network_probe
+from sexton.host import gpus, network_probe
 from sexton.host.shutdown import system_stops
 from sexton.host.taskcgroup import TaskCgroups
+from sexton.host.taskslice import TaskSlices
 from sexton.kit.certificate import CertificateError, trusting
 from sexton.kit.listener import Listener
 from sexton.kit.retry import Backoff
@@ -111,6 +112,7 @@ class Agent:
         self._book = ImageBook()
         self._engine: Engine | None = None
         self._cgroups: TaskCgroups | None = None
+        self._limits = False
         self._endpoint: TaskEndpoint | None = None
         self._services: TaskServices | None = None
         self._networks: Networks | None = None
@@ -153,9 +155,10 @@ class Agent:
         abilities = await network_abilities(settings)
         if abilities.interfaces and not settings.network_address:
             settings = msgspec.structs.replace(settings, network_address=own_address())
-        limits = self._cgroups is not None and settings.task_limits and self._cgroups.writable
+        self._limits = await _may_limit(settings, self._cgroups)
         self._endpoint = TaskEndpoint(self._runtime, settings)
         await self._endpoint.prepare()
+        devices = await gpus.find(settings.gpu_info) if settings.gpu_support else gpus.NONE
         client = self._client = EcsClient(endpoint_of(settings), settings.region, credentials, self._http)
         capacity = register.resources(settings, memory_mib())
         arn = await register.register(
@@ -165,17 +168,19 @@ class Agent:
             register.attributes(
                 settings,
                 info,
-                task_limits=limits,
+                task_limits=self._limits,
                 endpoint=self._endpoint.open,
                 endpoint_of_host=self._endpoint.serves_host,
                 networks=abilities,
+                gpus=devices,
             ),
             capacity,
             who,
             await ec2.tags(self._http, environment, who, settings, credentials),
+            devices,
         )
         amount, reserved = registered(capacity)
-        pool = Pool(capacity=Share(amount=amount), reserved=reserved)
+        pool = Pool(capacity=Share(amount=amount, gpus=frozenset(devices.ids)), reserved=reserved)
         member = self._member = Member(settings.cluster, arn)
         where = Where(settings.cluster, settings)
         if instance is not None:
@@ -203,7 +208,7 @@ class Agent:
         reserved = frozenset(settings.reserved_ports + settings.reserved_ports_udp)
         context = StepContext(
             runtime=self._runtime,
-            settings=settings,
+            settings=msgspec.structs.replace(settings, task_limits=self._limits),
             identity=identity,
             ports=PortAllocator(settings.dynamic_ports, reserved),
             supplies=self._supplies(settings, self._runtime, self._http, credentials),
@@ -385,7 +390,9 @@ class Agent:
         if self._http is not None:
             await self._http.close()
         if self._cgroups is not None and self._options.leave_nothing:
-            self._cgroups.remove_parent()
+            await self._cgroups.remove_parent()
+        if self._cgroups is not None:
+            await self._cgroups.close()
         self._history.close()
         log.info("agent stopped")
 
@@ -479,10 +486,29 @@ def _deadlines(settings: Settings) -> Deadlines:
 
 
 def _task_cgroups(settings: Settings, info: EngineInfo) -> TaskCgroups | None:
-    """A parent per task where the engine takes paths; with systemd's driver it takes slices, which are systemd's."""
-    if info.cgroup_driver != "cgroupfs":
-        return None
-    return TaskCgroups(Path(settings.cgroup_path))
+    """A parent per task: a path where the engine makes its cgroups itself, a slice where systemd makes them for it."""
+    match info.cgroup_driver:
+        case "cgroupfs":
+            return TaskCgroups(Path(settings.cgroup_path))
+        case "systemd":
+            return TaskSlices(Path(settings.cgroup_path))
+        case _:
+            return None
+
+
+async def _may_limit(settings: Settings, cgroups: TaskCgroups | None) -> bool:
+    """Whether tasks are held to limits of their own. Whoever asks for that in so many words gets it or no agent."""
+    if settings.task_limits is False:
+        return False
+    if cgroups is not None and await cgroups.writable():
+        return True
+    if settings.task_limits:
+        raise StandDown(
+            f"cannot hold tasks to limits: no cgroups can be made below {settings.cgroup_path}",
+            "Give the agent writable cgroups, or leave ECS_ENABLE_TASK_CPU_MEM_LIMIT out",
+        )
+    log.warning("tasks have no limits of their own here", extra={"cgroups": settings.cgroup_path})
+    return False
 
 
 async def network_abilities(settings: Settings) -> Abilities:

@@ -25,7 +25,8 @@ from sexton.cloud.client import EcsClient, Unreachable
 from sexton.cloud.credentials import Credentials, CredentialSource, NoCredentials
 from sexton.core import names
 from sexton.core.endpointrules import ADDRESS
-from sexton.host import packetfilter
+from sexton.host import gpus, packetfilter
+from sexton.host.gpus import Gpus
 from sexton.host.packetfilter import FilterError
 from sexton.runtime.contract import EngineInfo, RuntimeFault
 from sexton.runtime.opening import open_runtime
@@ -77,7 +78,8 @@ async def look(
     if keys is not None:
         client = EcsClient(endpoint, settings.region, _Given(keys), http)
         findings += await _backend(client, settings, endpoint)
-    findings.append(_registration(settings, info, memory_mib))
+    devices = await gpus.find(settings.gpu_info, pause=0.0) if settings.gpu_support else gpus.NONE
+    findings.append(_registration(settings, info, memory_mib, devices))
     findings.append(await _task_endpoint(settings))
     return findings
 
@@ -181,15 +183,18 @@ async def _backend(client: EcsClient, settings: Settings, endpoint: str) -> list
     ]
 
 
-def _registration(settings: Settings, info: EngineInfo | None, memory_mib: int) -> Finding:
+def _registration(settings: Settings, info: EngineInfo | None, memory_mib: int, devices: Gpus) -> Finding:
     try:
         capacity = register.resources(settings, memory_mib)
     except StandDown as error:
         return Finding("registration", EXIT_CODE, error.cause, error.cure)
     by_name = {one.name: one for one in capacity}
     offer = f"{by_name['CPU'].integer_value} CPU units, {by_name['MEMORY'].integer_value} MiB"
+    if settings.gpu_support:
+        offer += f", {len(devices.ids)} GPUs"
     if info is not None:
-        offer += f", {len(register.attributes(settings, info, task_limits=settings.task_limits))} attributes"
+        offered = register.attributes(settings, info, task_limits=settings.task_limits is not False, gpus=devices)
+        offer += f", {len(offered)} attributes"
     return Finding("registration", 0, f"it would offer {offer}")
 
 

@@ -1,7 +1,7 @@
 """Where a task's cgroups are, for whoever reads them: each container's, and those in which its quota is kept.
 
-Where the engine takes paths a task has a directory of its own above its containers, and its quota and its pressure are
-there. With systemd's driver there is none; then its containers' own stand for it.
+A task has a cgroup of its own above its containers, a directory or a slice, and its quota and its pressure are there.
+Where the engine is none of those that are known, its containers' own stand for it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ class Groups:
         return self._cgroups is not None
 
     def container(self, task_id: str, runtime_id: str) -> str:
-        parent = self._cgroups.parent(task_id) if self._cgroups is not None else ""
-        return container_cgroup(runtime_id, parent, self._driver)
+        if self._cgroups is not None:
+            return self._cgroups.container_group(task_id, runtime_id)
+        return container_cgroup(runtime_id, "", self._driver)
 
     def of_task(self, task_id: str, containers: Iterable[KnownContainer]) -> Sequence[str]:
         """The task's own, or else those of its running containers."""
         if self._cgroups is not None:
-            return (self._cgroups.parent(task_id),)
+            return (self._cgroups.group(task_id),)
         return [self.container(task_id, one.runtime_id) for one in containers if one.runtime_id and runs(one)]
 
 

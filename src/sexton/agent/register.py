@@ -22,7 +22,9 @@ from sexton.cloud.credentials import NoCredentials
 from sexton.cloud.instance import Identity
 from sexton.cloud.transient import RetryPolicy, is_transient, retrying
 from sexton.core import names
-from sexton.core.resources import CPU_PER_CORE
+from sexton.core.resources import CPU_PER_CORE, GPU
+from sexton.host.gpus import NONE as NO_GPUS
+from sexton.host.gpus import Gpus
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
 from sexton.settings import Settings
@@ -66,6 +68,7 @@ def attributes(
     endpoint: bool = False,
     endpoint_of_host: bool = False,
     networks: Abilities = Abilities(),  # noqa: B008 - a value
+    gpus: Gpus = NO_GPUS,
 ) -> tuple[ecs.Attribute, ...]:
     """What this host advertises. ``endpoint``: tasks reach the agent, ``endpoint_of_host``: those in the host's own
     network do too."""
@@ -105,6 +108,8 @@ def attributes(
         offered.append(_E + "task-eni")
         if settings.awsvpc_block_imds:
             offered.append(_E + "task-eni-block-instance-metadata")
+    if gpus.ids and gpus.driver:
+        offered.append(f"{_E}nvidia-driver-version.{gpus.driver}")
     facts = {
         "ecs.os-type": "linux",
         "ecs.os-family": "LINUX",
@@ -115,6 +120,8 @@ def attributes(
         facts[network.CAPABILITY] = network.VERSION
         if networks.tunnels and settings.network_address:
             facts[network.ADDRESS] = settings.network_address
+    if gpus.ids and gpus.driver:
+        facts[_E + "gpu-driver-version"] = gpus.driver
     return tuple(ecs.Attribute(name=name) for name in offered) + tuple(
         ecs.Attribute(name=name, value=value) for name, value in facts.items()
     )
@@ -153,6 +160,7 @@ async def register(
     capacity: tuple[ecs.Resource, ...],
     who: Identity = Identity(),  # noqa: B008 - a value
     more_tags: Mapping[str, str] = {},
+    gpus: Gpus = NO_GPUS,
 ) -> str:
     """Register or re-register; the container instance's ARN, remembered before it is returned."""
     known = checkpoint.self
@@ -166,6 +174,7 @@ async def register(
         instance_identity_document_signature=who.signature,
         attributes=offered + (custom if first else ()),
         total_resources=capacity,
+        platform_devices=tuple(ecs.PlatformDevice(id=one, type=GPU) for one in gpus.ids) or None,
         tags=tuple(ecs.Tag(key=key, value=value) for key, value in {**more_tags, **settings.instance_tags}.items())
         or None,
         client_token=str(uuid.uuid4()),

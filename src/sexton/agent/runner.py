@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -480,5 +481,7 @@ class Runner:
     async def _rest(self) -> None:
         """The time a stopped task's containers are kept, and until its end has been acknowledged."""
         await self._heard.wait()
-        left = self.known.stopped_at + self._context.settings.cleanup_wait - self._context.clock()
+        settings = self._context.settings
+        wait = settings.cleanup_wait + random.uniform(0.0, settings.cleanup_jitter)  # noqa: S311 - guards nothing
+        left = self.known.stopped_at + wait - self._context.clock()
         await asyncio.sleep(max(left, 0.0))

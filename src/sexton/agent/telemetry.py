@@ -177,8 +177,9 @@ class Telemetry:
         ]
 
     def cgroup(self, seen: Seen, one: KnownContainer) -> str:
-        parent = self._context.cgroups.parent(_task_id(seen)) if self._context.cgroups is not None else ""
-        return container_cgroup(one.runtime_id, parent, self._info.cgroup_driver)
+        if self._context.cgroups is not None:
+            return self._context.cgroups.container_group(_task_id(seen), one.runtime_id)
+        return container_cgroup(one.runtime_id, "", self._info.cgroup_driver)
 
     def _take(self, one: KnownContainer) -> Interval | None:
         return self._stats.take(one.runtime_id)

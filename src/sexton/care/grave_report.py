@@ -32,6 +32,7 @@ CURES = {
     Why.BUDGET: "one round of reclaim past others it cannot free would outlast the budget: allow more with --budget",
     Why.CONSENT: "freeing them costs live groups their page cache: allow it with --allow-drop-caches",
     Why.TRIED: "all means were used in vain: somebody uses the pages right now",
+    Why.REFUSED: "the means that would free them was refused, for the reason above",
     Why.UNSEEN: "nothing that pins them is on any list: pages on their way, or objects of the kernel; look again later",
 }
 

@@ -22,6 +22,7 @@ from sexton.core.purge import (
     Plan,
     Reclaim,
     Step,
+    Why,
     plan_located,
     plan_named,
 )
@@ -75,6 +76,7 @@ class Purge:
         self._program = program
         self._tried: set[str] = set()
         self._tries: dict[str, int] = {}
+        self._refused = False
         self.seen = self._look()
 
     def _look(self) -> Survey:
@@ -82,6 +84,16 @@ class Purge:
 
     def plan(self) -> Plan:
         """What would be done now, and what would be left."""
+        plan = self._plan()
+        if not self._refused:
+            return plan
+        # What was refused was not tried in vain: nobody knows what it would have done.
+        left = tuple(
+            msgspec.structs.replace(one, why=Why.REFUSED) if one.why is Why.TRIED else one for one in plan.left
+        )
+        return msgspec.structs.replace(plan, left=left)
+
+    def _plan(self) -> Plan:
         if self.seen.walk is not None:
             return plan_named(self.seen.walk, self._allowed, tried=self._tried, within=self._within, reach=self._within)
         return plan_located(
@@ -99,6 +111,7 @@ class Purge:
             attempt = self._attempt(steps[0])
             yield attempt
             key = steps[0].key
+            self._refused = self._refused or bool(attempt.said.get("error"))
             self._tries[key] = self._tries.get(key, 0) + 1
             cut_short = attempt.killed or _out_of_budget(steps[0], attempt.said)
             if attempt.stuck or not cut_short or attempt.freed <= 0 or self._tries[key] >= ATTEMPTS:

@@ -247,7 +247,9 @@ class EventLog:
         used = self._usage.of(record.arn)
         shown = msgspec.structs.replace(
             record.instance,
-            remaining_resources=resources.remaining(record.instance.registered_resources or (), used.resources),
+            remaining_resources=resources.remaining(
+                record.instance.registered_resources or (), used.resources, used.gpus
+            ),
             running_tasks_count=used.running,
             pending_tasks_count=used.pending,
         )

@@ -43,6 +43,7 @@ _CLOSENESS = {
     "RESOURCE:ENI": 4,
     "RESOURCE:CPU": 3,
     "RESOURCE:MEMORY": 3,
+    "RESOURCE:GPU": 3,
 }
 
 
@@ -105,7 +106,7 @@ def _find(
         providers.through(_task(context, record, deployment, revision, entry.value, wanted, host, now), provider)
         for host, provider in chosen
     ]
-    return _Found(made, refusals, network=network)
+    return _Found(tasks.with_gpus(context, made), refusals, network=network)
 
 
 def _network(

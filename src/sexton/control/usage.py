@@ -27,23 +27,31 @@ class Used(NamedTuple):
     running: int = 0
     pending: int = 0
     groups: Mapping[str, int] = {}  # tasks that are to run there, by their group
+    gpus: frozenset[str] = frozenset()  # the ids of those that tasks have
 
 
 class _Tally:
     """One instance's sums while they change."""
 
-    __slots__ = ("cpu", "groups", "memory", "pending", "running", "tasks", "tcp", "udp")
+    __slots__ = ("cpu", "gpu_ids", "gpus", "groups", "memory", "pending", "running", "tasks", "tcp", "udp")
 
     def __init__(self) -> None:
-        self.cpu = self.memory = self.tasks = self.running = self.pending = 0
+        self.cpu = self.memory = self.gpus = self.tasks = self.running = self.pending = 0
         self.tcp: Counter[int] = Counter()
         self.udp: Counter[int] = Counter()
         self.groups: Counter[str] = Counter()
+        self.gpu_ids: Counter[str] = Counter()
 
-    def change(self, demand: Resources, sign: int) -> None:
+    def change(self, record: TaskRecord, sign: int) -> None:
+        demand = record.demand
         self.cpu += sign * demand.cpu
         self.memory += sign * demand.memory
         self.tasks += sign
+        if demand.gpus:
+            self.gpus += sign * demand.gpus
+            for container in record.task.containers or ():
+                for device in container.gpu_ids or ():
+                    self.gpu_ids[device] += sign
         for ports, counts in ((demand.tcp, self.tcp), (demand.udp, self.udp)):
             for port in ports:
                 counts[port] += sign
@@ -51,8 +59,10 @@ class _Tally:
                     del counts[port]
 
     def used(self) -> Used:
-        taken = Resources(cpu=self.cpu, memory=self.memory, tcp=frozenset(self.tcp), udp=frozenset(self.udp))
-        return Used(taken, self.tasks, self.running, self.pending, dict(self.groups))
+        tcp, udp = frozenset(self.tcp), frozenset(self.udp)
+        taken = Resources(cpu=self.cpu, memory=self.memory, tcp=tcp, udp=udp, gpus=self.gpus)
+        gpus = frozenset(+self.gpu_ids)
+        return Used(taken, self.tasks, self.running, self.pending, dict(self.groups), gpus)
 
 
 class Usage:
@@ -104,7 +114,7 @@ class Usage:
         tally = self._tallies.get(arn)
         if tally is None:
             tally = self._tallies[arn] = _Tally()
-        tally.change(record.demand, sign)
+        tally.change(record, sign)
         if record.task.desired_status != "STOPPED":
             group = record.task.group or ""
             tally.groups[group] += sign

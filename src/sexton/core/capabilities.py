@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sexton.core.resources import number
+from sexton.core.resources import GPU, number
 from sexton.wire import ecs, network
 
 _C = "com.amazonaws.ecs.capability."
@@ -38,7 +38,10 @@ def undeliverable(definition: ecs.TaskDefinition) -> tuple[str, ...]:
         for name, value in (
             ("firelensConfiguration", container.firelens_configuration),
             ("credentialSpecs", container.credential_specs),
-            ("resourceRequirements", container.resource_requirements),
+            (
+                "resourceRequirements InferenceAccelerator",
+                [one for one in container.resource_requirements or () if one.type != GPU],
+            ),
         ):
             asked[name] = asked.get(name) or value
     return tuple(sorted(name for name, value in asked.items() if value))
@@ -132,7 +135,8 @@ def _of_container(container: ecs.ContainerDefinition, execution_role: bool) -> I
         if mapping.container_port_range:
             yield _E + "network.container-port-range"
     for need in container.resource_requirements or ():
-        yield _E + ("gpu" if need.type == "GPU" else "task-eia")
+        if need.type != GPU:  # those are counted, as memory is
+            yield _E + "task-eia"
     image = container.image or ""
     if ".dkr.ecr" in image:
         yield _C + "ecr-auth"

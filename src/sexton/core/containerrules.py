@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from sexton.core.resources import host_port
+from sexton.core.resources import GPU, host_port
 from sexton.wire import ecs
 from sexton.wire.ecs import ContainerCondition
 
@@ -27,6 +27,7 @@ _CHECK_LIMITS = (
     ("start_period", "startPeriod", 0, 300),
 )
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})\Z")
+_COUNT = re.compile(r"0*[1-9][0-9]{0,2}")
 _UNBRIDGED = ("host", "awsvpc", "none")
 
 
@@ -37,6 +38,7 @@ def problems(container: ecs.ContainerDefinition, network_mode: str | None) -> It
     yield from _limits(container)
     yield from _mounts(container)
     yield from _secrets(container)
+    yield from resource_problems(container)
     yield from _network(container, network_mode or "bridge")
 
 
@@ -113,6 +115,20 @@ def _secrets(container: ecs.ContainerDefinition) -> Iterator[str]:
                 f"the container, such as '{secret.name}'."
             )
         taken.add(secret.name)
+
+
+def resource_problems(container: ecs.ContainerDefinition | ecs.ContainerOverride) -> Iterator[str]:
+    """What is wrong with the GPUs that a container asks for, in its definition or at its launch."""
+    needs = container.resource_requirements or ()
+    gpus = [one for one in needs if one.type == GPU]
+    if len(gpus) > 1:
+        yield f"Resource type 'GPU' is specified more than once for container '{container.name}'."
+    for one in gpus:
+        if not _COUNT.fullmatch(one.value or ""):
+            yield (
+                f"Invalid resourceRequirements for container '{container.name}': the value of GPU must be a whole "
+                "number of at least 1."
+            )
 
 
 def _network(container: ecs.ContainerDefinition, mode: str) -> Iterator[str]:

@@ -78,6 +78,7 @@ def create_body(
     bindings: tuple[Binding, ...],
     cgroup_parent: str,
     nvidia_runtime: str = "nvidia",
+    inherited_memory: int = 0,
     sourced: Sourced = UNSOURCED,
     told: Mapping[str, str] = {},
     more_binds: tuple[str, ...] = (),
@@ -95,7 +96,7 @@ def create_body(
     body: dict[str, Any] = {
         "Image": container.image,
         "Env": [f"{name}={value}" for name, value in environment.items()],
-        "HostConfig": _host_config(task, container, bindings, cgroup_parent, more_binds)
+        "HostConfig": _host_config(task, container, bindings, cgroup_parent, inherited_memory, more_binds)
         | gpus.host_config(task, container, environment, nvidia_runtime),
     }
     command = _command(container)
@@ -143,6 +144,7 @@ def _host_config(
     container: acs_task.Container,
     bindings: tuple[Binding, ...],
     cgroup_parent: str,
+    inherited_memory: int,
     more_binds: tuple[str, ...],
 ) -> dict[str, Any]:
     ports: dict[str, list[dict[str, str]]] = {}
@@ -154,8 +156,9 @@ def _host_config(
         "Binds": [*_binds(task, container), *more_binds],
         "PortBindings": ports,
     }
-    if container.memory:
-        config["Memory"] = max(container.memory * MIB, LEAST_MEMORY)
+    memory = container.memory or inherited_memory
+    if memory:
+        config["Memory"] = max(memory * MIB, LEAST_MEMORY)
     if cgroup_parent:
         config["CgroupParent"] = cgroup_parent
     if container.links:

@@ -100,6 +100,7 @@ def _container_problems(container: ecs.ContainerDefinition, execution_role: bool
         (linux.tmpfs, "linuxParameters.tmpfs"),
         (linux.max_swap, "linuxParameters.maxSwap"),
         (linux.swappiness, "linuxParameters.swappiness"),
+        (container.resource_requirements, "resourceRequirements"),
     ):
         if asked:
             yield f"Fargate does not support '{what}' in container '{container.name}'."

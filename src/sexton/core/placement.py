@@ -31,6 +31,7 @@ class Why(StrEnum):
     MEMORY = "RESOURCE:MEMORY"
     PORTS = "RESOURCE:PORTS"
     INTERFACE = "RESOURCE:ENI"  # no subnet has an address left for it
+    GPU = "RESOURCE:GPU"
 
 
 class Host(Subject, frozen=True, kw_only=True, gc=False):
@@ -45,7 +46,8 @@ class Host(Subject, frozen=True, kw_only=True, gc=False):
 
     @property
     def left(self) -> Resources:
-        return Resources(cpu=self.capacity.cpu - self.used.cpu, memory=self.capacity.memory - self.used.memory)
+        have, used = self.capacity, self.used
+        return Resources(cpu=have.cpu - used.cpu, memory=have.memory - used.memory, gpus=have.gpus - used.gpus)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,7 @@ def refuse(
 def _short(host: Host, demand: Resources) -> Refusal | None:
     """What there is too little of."""
     left = host.left
-    if demand.cpu <= left.cpu and demand.memory <= left.memory and not (demand.tcp or demand.udp):
+    if demand.cpu <= left.cpu and demand.memory <= left.memory and not (demand.tcp or demand.udp or demand.gpus):
         return None
     taken = resources.add(host.used_ports, host.used)
     short = resources.lacking(left, taken, demand)
@@ -101,6 +103,8 @@ def _short(host: Host, demand: Resources) -> Refusal | None:
             sentences.append(f"needs {demand.cpu} CPU units, {left.cpu} left")
         elif what is Why.MEMORY:
             sentences.append(f"needs {demand.memory} MiB, {left.memory} MiB left")
+        elif what is Why.GPU:
+            sentences.append(f"needs {demand.gpus} GPUs, {left.gpus} left")
         else:
             ports = [f"{port}/tcp" for port in sorted(demand.tcp & taken.tcp)]
             ports += [f"{port}/udp" for port in sorted(demand.udp & taken.udp)]
@@ -146,6 +150,7 @@ def vacate(host: Host, demand: Resources, group: str = "") -> Host:
         memory=host.used.memory - demand.memory,
         tcp=host.used.tcp - demand.tcp,
         udp=host.used.udp - demand.udp,
+        gpus=host.used.gpus - demand.gpus,
     )
     return msgspec.structs.replace(
         host,

@@ -116,6 +116,7 @@ class Why(StrEnum):
     BUDGET = "budget"  # one round of reclaim past the zombies in its way would outlast the budget
     CONSENT = "consent"  # a means exists, but it costs others too much to use unasked
     TRIED = "tried"  # every means was used in vain: somebody uses the pages right now
+    REFUSED = "refused"  # the means there is was refused: by the kernel, or by how this host is set up
     UNSEEN = "unseen"  # something pins it that is on no list: pages on their way, or kernel objects
 
 

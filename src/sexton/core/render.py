@@ -62,6 +62,24 @@ def payload(
         launch_type=task.launch_type or "EC2",
         elastic_network_interfaces=interfaces,
         enable_fault_injection=definition.enable_fault_injection or None,
+        associations=_gpus(task),
+    )
+
+
+def _gpus(task: ecs.Task) -> tuple[acs_task.Association, ...] | None:
+    """The devices that were chosen with the task's place."""
+    return (
+        tuple(
+            acs_task.Association(
+                name=device,
+                type="gpu",
+                content=acs_task.AssociationContent(encoding="identity", value=""),
+                containers=(one.name or "",),
+            )
+            for one in task.containers or ()
+            for device in one.gpu_ids or ()
+        )
+        or None
     )
 
 

@@ -1,4 +1,4 @@
-"""CPU, memory and ports of a host: what a task asks for, what is left, what does not fit.
+"""CPU, memory, ports and GPUs of a host: what a task asks for, what is left, what does not fit.
 
 The control plane places with these figures and the agent admits with them, so both count in one way. A host's
 remaining resources are never stored: they are its registered ones less the demands of its tasks, and so they
@@ -8,25 +8,28 @@ always add up.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from sexton.wire import ecs
 
 CPU_PER_CORE = 1024
+# The name of the resource, and the type of a requirement and of a device.
+GPU = "GPU"
 # A figure as the API carries it in text; longer ones are no amounts of any host.
 _FIGURE = re.compile(r"\s*(?:([0-9]{1,12})|([0-9]{0,6}\.?[0-9]{1,6})\s*(?:vcpu|gb))\s*", re.IGNORECASE)
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An amount: CPU units (1024 a core), MiB of memory, host ports."""
+    """An amount: CPU units (1024 a core), MiB of memory, host ports, GPUs."""
 
     cpu: int = 0
     memory: int = 0
     tcp: frozenset[int] = frozenset()
     udp: frozenset[int] = frozenset()
+    gpus: int = 0
 
 
 NOTHING = Resources()
@@ -41,26 +44,33 @@ def lacking(left: Resources, taken_ports: Resources, demand: Resources) -> tuple
         reasons.append("RESOURCE:MEMORY")
     if demand.tcp & taken_ports.tcp or demand.udp & taken_ports.udp:
         reasons.append("RESOURCE:PORTS")
+    if demand.gpus > left.gpus:
+        reasons.append("RESOURCE:GPU")
     return tuple(reasons)
 
 
 def add(one: Resources, other: Resources) -> Resources:
     return Resources(
-        cpu=one.cpu + other.cpu, memory=one.memory + other.memory, tcp=one.tcp | other.tcp, udp=one.udp | other.udp
+        cpu=one.cpu + other.cpu,
+        memory=one.memory + other.memory,
+        tcp=one.tcp | other.tcp,
+        udp=one.udp | other.udp,
+        gpus=one.gpus + other.gpus,
     )
 
 
 def total(parts: Iterable[Resources]) -> Resources:
     """The sum of all parts."""
-    cpu = memory = 0
+    cpu = memory = gpus = 0
     tcp: set[int] = set()
     udp: set[int] = set()
     for part in parts:
         cpu += part.cpu
         memory += part.memory
+        gpus += part.gpus
         tcp |= part.tcp
         udp |= part.udp
-    return Resources(cpu=cpu, memory=memory, tcp=frozenset(tcp), udp=frozenset(udp))
+    return Resources(cpu=cpu, memory=memory, tcp=frozenset(tcp), udp=frozenset(udp), gpus=gpus)
 
 
 def demand_of(definition: ecs.TaskDefinition, overrides: ecs.TaskOverride | None) -> Resources:
@@ -72,7 +82,7 @@ def demand_of(definition: ecs.TaskDefinition, overrides: ecs.TaskOverride | None
     task_cpu = number((overrides and overrides.cpu) or definition.cpu)
     task_memory = number((overrides and overrides.memory) or definition.memory)
     by_name = {one.name: one for one in (overrides.container_overrides if overrides else None) or ()}
-    cpu = memory = 0
+    cpu = memory = gpus = 0
     tcp: set[int] = set()
     udp: set[int] = set()
     for container in definition.container_definitions or ():
@@ -81,6 +91,7 @@ def demand_of(definition: ecs.TaskDefinition, overrides: ecs.TaskOverride | None
         reservation = own.memory_reservation if own and own.memory_reservation else container.memory_reservation
         limit = own.memory if own and own.memory else container.memory
         memory += reservation or limit or 0
+        gpus += gpus_of(container, own)
         for mapping in container.port_mappings or ():
             port = host_port(mapping, definition.network_mode)
             if port:
@@ -90,7 +101,15 @@ def demand_of(definition: ecs.TaskDefinition, overrides: ecs.TaskOverride | None
         memory=task_memory if task_memory is not None else memory,
         tcp=frozenset(tcp),
         udp=frozenset(udp),
+        gpus=gpus,
     )
+
+
+def gpus_of(container: ecs.ContainerDefinition, own: ecs.ContainerOverride | None = None) -> int:
+    """How many GPUs a container is given; what is asked for at launch stands instead of what the definition says."""
+    given = own.resource_requirements if own and own.resource_requirements is not None else None
+    needs = given if given is not None else container.resource_requirements
+    return sum(number(one.value) or 0 for one in needs or () if one.type == GPU)
 
 
 def host_port(mapping: ecs.PortMapping, network_mode: str | None) -> int:
@@ -123,10 +142,30 @@ def registered(resources: Sequence[ecs.Resource]) -> tuple[Resources, Resources]
         one = by_name.get(name)
         return frozenset(int(port) for port in (one.string_set_value or () if one else ()) if _PORT.fullmatch(port))
 
-    return Resources(cpu=amount("CPU"), memory=amount("MEMORY")), Resources(tcp=ports("PORTS"), udp=ports("PORTS_UDP"))
+    devices = by_name.get(GPU)
+    gpus = len(frozenset((devices.string_set_value if devices else None) or ()))
+    capacity = Resources(cpu=amount("CPU"), memory=amount("MEMORY"), gpus=gpus)
+    return capacity, Resources(tcp=ports("PORTS"), udp=ports("PORTS_UDP"))
 
 
-def remaining(resources: Sequence[ecs.Resource], used: Resources) -> tuple[ecs.Resource, ...]:
+def with_devices(resources: Sequence[ecs.Resource], devices: Sequence[ecs.PlatformDevice]) -> tuple[ecs.Resource, ...]:
+    """A registration's resources with the GPUs that it names beside them; as the API shows both."""
+    ids = tuple(dict.fromkeys(one.id for one in devices if one.type == GPU and one.id))
+    if not ids:
+        return tuple(resources)
+    others = tuple(one for one in resources if one.name != GPU)
+    return (*others, ecs.Resource(name=GPU, type="STRINGSET", string_set_value=ids))
+
+
+def free_gpus(resources: Sequence[ecs.Resource], taken: Collection[str]) -> tuple[str, ...]:
+    """The ids of a host's GPUs that no task has, in the order of the registration."""
+    named = next((one.string_set_value or () for one in resources if one.name == GPU), ())
+    return tuple(one for one in named if one not in taken)
+
+
+def remaining(
+    resources: Sequence[ecs.Resource], used: Resources, taken_gpus: Collection[str] = ()
+) -> tuple[ecs.Resource, ...]:
     """The registration's own list with the used amounts taken out (ports: put in), as the API shows it."""
     result = []
     for one in resources:
@@ -140,6 +179,8 @@ def remaining(resources: Sequence[ecs.Resource], used: Resources) -> tuple[ecs.R
                 before = one.string_set_value or ()
                 extra = tuple(str(port) for port in sorted(more) if str(port) not in before)
                 left = msgspec.structs.replace(one, string_set_value=before + extra)
+            case "GPU":
+                left = msgspec.structs.replace(one, string_set_value=free_gpus((one,), taken_gpus))
             case _:
                 left = one
         result.append(left)

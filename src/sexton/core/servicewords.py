@@ -60,6 +60,7 @@ PROBLEMS: Mapping[str, str] = {
     "RESOURCE:MEMORY": "has insufficient memory available",
     "RESOURCE:PORTS": "is already using a port required by your task",
     "RESOURCE:ENI": "has no address for the network interface required by your task",
+    "RESOURCE:GPU": "has insufficient GPU resource available",
     "ATTRIBUTE": "is missing an attribute required by your task",
     "AGENT": 'encountered error "AGENT"',
 }

@@ -6,7 +6,7 @@ reaches dead children. So the task's directory is drained first and removed afte
 done by a child process that can be killed, since reclaim of what cannot be reclaimed would hold a core for seconds.
 
 Works on v1 and hybrid (one directory per mounted hierarchy) and on v2 (one directory), where the engine makes its
-cgroups itself. With the engine's systemd driver they are systemd's to make and remove, and nothing here is used.
+cgroups itself. With the engine's systemd driver they are systemd's to make and remove: see ``taskslice``.
 
 Nothing is remembered: what a dead process left is found by the task's name. Only the task's own directory is ever
 written to, so other cgroups keep their cache; and only clean or written-back pages are dropped, so files stay whole.
@@ -19,7 +19,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 
 # Parent of every task's directory, as Amazon's agent names it.
 TASKS = "ecs"
-CPU_PERIOD_US = 100_000
+CPU_PERIOD = 0.1
+# The kernel's ranges of the same thing: shares on v1, a weight on v2.
+_SHARES, _WEIGHTS = (2, 262_144), (1, 10_000)
 # One drain's time; what it cannot free by then is pinned by something that reclaim does not reach.
 DRAIN_SECONDS = 3.0
 
@@ -72,6 +74,26 @@ class Limits(NamedTuple):
     cpu_shares: int | None = None
     cpu_quota: float | None = None  # cores
     memory: int | None = None  # bytes
+    pids: int | None = None  # processes and threads
+    cpu_period: float = CPU_PERIOD  # seconds, over which the quota is counted
+
+    @property
+    def quota_us(self) -> int:
+        """The quota of one period."""
+        return round((self.cpu_quota or 0.0) * self.period_us)
+
+    @property
+    def period_us(self) -> int:
+        return round(self.cpu_period * 1_000_000)
+
+    @property
+    def cpu_weight(self) -> int | None:
+        """The shares as v2 has them."""
+        if self.cpu_shares is None:
+            return None
+        (least, most), (lowest, highest) = _SHARES, _WEIGHTS
+        shares = min(max(self.cpu_shares, least), most)
+        return lowest + (shares - least) * (highest - lowest) // (most - least)
 
 
 class Remains(StrEnum):
@@ -99,56 +121,86 @@ class TaskCgroups:
             )
 
     @property
-    def writable(self) -> bool:
+    def unified(self) -> bool:
+        """Whether there is one hierarchy for everything."""
+        return self._v2
+
+    async def writable(self) -> bool:
         """Whether limits can be set here."""
-        memory = self._tops[0] if self._v2 else self._find("memory")
+        memory = self._memory()
         return memory is not None and _can_write(memory)
 
     def parent(self, task_id: str) -> str:
         """What the engine is told as the container's parent."""
         return f"/{TASKS}/{task_id}"
 
-    def prepare(self, task_id: str, limits: Limits) -> None:
+    def group(self, task_id: str) -> str:
+        """The task's own cgroup, below a hierarchy's mount point."""
+        return f"/{TASKS}/{task_id}"
+
+    def container_group(self, task_id: str, container_id: str) -> str:
+        """One container's cgroup, below a hierarchy's mount point."""
+        return f"{self.group(task_id)}/{container_id}"
+
+    async def prepare(self, task_id: str, limits: Limits) -> None:
         """Make the task's directories and set its limits; OSError names what the kernel refused."""
         if self._v2:
             self._prepare_v2(task_id, limits)
             return
-        cpu, memory = self._find("cpu"), self._find("memory")
-        if cpu is not None and (limits.cpu_quota or limits.cpu_shares):
-            place = cpu / TASKS / task_id
-            place.mkdir(parents=True, exist_ok=True)
-            if limits.cpu_quota:
-                (place / "cpu.cfs_period_us").write_text(str(CPU_PERIOD_US))
-                (place / "cpu.cfs_quota_us").write_text(str(round(limits.cpu_quota * CPU_PERIOD_US)))
-            elif limits.cpu_shares:
-                (place / "cpu.shares").write_text(str(limits.cpu_shares))
-        if memory is not None:
-            place = memory / TASKS / task_id
-            place.mkdir(parents=True, exist_ok=True)
-            if limits.memory:
-                (place / "memory.limit_in_bytes").write_text(str(limits.memory))
+        memory = limits.memory and str(limits.memory)
+        self._set_v1("memory", task_id, {"memory.limit_in_bytes": memory})
+        if limits.cpu_quota:
+            quota = {"cpu.cfs_period_us": str(limits.period_us), "cpu.cfs_quota_us": str(limits.quota_us)}
+            self._set_v1("cpu", task_id, quota)
+        elif limits.cpu_shares:
+            self._set_v1("cpu", task_id, {"cpu.shares": str(limits.cpu_shares)})
+        if limits.pids:
+            self._set_v1("pids", task_id, {"pids.max": str(limits.pids)})
+
+    def _set_v1(self, controller: str, task_id: str, values: Mapping[str, str | int | None]) -> None:
+        top = self._find(controller)
+        if top is None:
+            return
+        place = self._place(top, task_id)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, value in values.items():
+            if value:
+                (place / name).write_text(str(value))
 
     def _prepare_v2(self, task_id: str, limits: Limits) -> None:
         top = self._tops[0]
         (top / TASKS).mkdir(exist_ok=True)
         for place in (top, top / TASKS):
             (place / "cgroup.subtree_control").write_text("+cpu +memory +pids")
-        place = top / TASKS / task_id
+        place = self._place(top, task_id)
         place.mkdir(exist_ok=True)
         if limits.cpu_quota:
-            (place / "cpu.max").write_text(f"{round(limits.cpu_quota * CPU_PERIOD_US)} {CPU_PERIOD_US}")
+            (place / "cpu.max").write_text(f"{limits.quota_us} {limits.period_us}")
+        elif limits.cpu_weight:
+            (place / "cpu.weight").write_text(str(limits.cpu_weight))
         if limits.memory:
             (place / "memory.max").write_text(str(limits.memory))
+        if limits.pids:
+            (place / "pids.max").write_text(str(limits.pids))
 
     async def reclaim(self, task_id: str) -> bool:
         """Drain the task's memory and remove its directories; False when something is still in the way."""
-        memory = self._tops[0] if self._v2 else self._find("memory")
+        memory = self._memory()
         if memory is not None:
-            place = memory / TASKS / task_id
+            place = self._place(memory, task_id)
             if place.is_dir() and not await self._drain(place):
                 log.warning("task memory is still pinned", extra={"task": task_id, "cgroup": str(place)})
-        gone = [_remove(top / TASKS / task_id) for top in self._tops]  # each one, whatever the others say
+        return await self._remove(task_id)
+
+    async def _remove(self, task_id: str) -> bool:
+        gone = [_removed(self._place(top, task_id)) for top in self._tops]  # each one, whatever the others say
         return all(gone)
+
+    def _place(self, top: Path, task_id: str) -> Path:
+        return top / self.group(task_id).lstrip("/")
+
+    def _memory(self) -> Path | None:
+        return self._tops[0] if self._v2 else self._find("memory")
 
     async def _drain(self, place: Path) -> bool:
         async with self._drains:
@@ -160,8 +212,8 @@ class TaskCgroups:
 
     def remains(self, task_id: str, container_id: str) -> Remains:
         """What is left of the start of a container that no engine knows the end of."""
-        top = self._tops[0] if self._v2 else self._find("memory")
-        if top is None or not (top / TASKS / task_id / container_id).is_dir():
+        top = self._memory()
+        if top is None or not self._container_place(top, task_id, container_id).is_dir():
             return Remains.NONE
         names = [self._name(pid) for pid in self._processes(task_id, container_id)]
         if not names:
@@ -170,10 +222,10 @@ class TaskCgroups:
 
     def empty(self, task_id: str, container_id: str) -> bool:
         """Whether no process is left in a container's cgroup; one that is not there any more holds none."""
-        top = self._tops[0] if self._v2 else self._find("memory")
+        top = self._memory()
         if top is None:
             return False
-        place = top / TASKS / task_id / container_id
+        place = self._container_place(top, task_id, container_id)
         return not any(_holds_process(path) for path in [place, *_below(place)])
 
     def kill(self, task_id: str, container_id: str = "") -> int:
@@ -187,11 +239,17 @@ class TaskCgroups:
     def _processes(self, task_id: str, container_id: str) -> set[int]:
         found: set[int] = set()
         for top in self._tops:
-            place = top / TASKS / task_id / container_id
+            place = self._container_place(top, task_id, container_id)
             for path in [place, *_below(place)]:
                 with contextlib.suppress(OSError):
                     found.update(int(pid) for pid in (path / "cgroup.procs").read_text().split())
         return found - {0}
+
+    def _container_place(self, top: Path, task_id: str, container_id: str) -> Path:
+        """Where a container is, or the whole task without one."""
+        if not container_id:
+            return self._place(top, task_id)
+        return top / self.container_group(task_id, container_id).lstrip("/")
 
     def _name(self, pid: int) -> str:
         try:
@@ -199,7 +257,10 @@ class TaskCgroups:
         except OSError:
             return ""  # ended just now; whether it had become the container's program, nobody knows
 
-    def remove_parent(self) -> None:
+    async def close(self) -> None:
+        """Let go of whatever was opened for this."""
+
+    async def remove_parent(self) -> None:
         """Remove the common parent where nothing is left below it, not even another agent's empty directory."""
         for top in self._tops:
             with contextlib.suppress(OSError):
@@ -253,14 +314,14 @@ def _can_write(hierarchy: Path) -> bool:
     return True
 
 
-def _remove(place: Path) -> bool:
+def _removed(place: Path) -> bool:
     """Remove a directory and the empty ones below it."""
     try:
         place.rmdir()
     except FileNotFoundError:
         return True
     except OSError:
-        below = [_remove(inner) for inner in _listed(place) if inner.is_dir()]
+        below = [_removed(inner) for inner in _listed(place) if inner.is_dir()]
         # With nothing below it, it is processes that are in the way.
-        return bool(below) and all(below) and _remove(place)
+        return bool(below) and all(below) and _removed(place)
     return True

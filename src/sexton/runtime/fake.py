@@ -95,6 +95,7 @@ class FakeRuntime(FakeStores):
         self._followers: set[asyncio.Queue[Event | None]] = set()
         self._made = 0
         self._next_port = FIRST_DYNAMIC_PORT
+        self.addresses: tuple[str, ...] = ("0.0.0.0",)  # noqa: S104 - where published ports are said to be
 
     # What a test scripts.
 
@@ -376,7 +377,10 @@ class FakeRuntime(FakeStores):
                 if not port:
                     port = self._next_port
                     self._next_port += 1
-                bound.append(PortBinding(container_port=int(number), host_port=port, protocol=protocol or "tcp"))
+                bound += [
+                    PortBinding(container_port=int(number), host_port=port, protocol=protocol or "tcp", bind_ip=address)
+                    for address in self.addresses
+                ]
         return tuple(bound)
 
 

@@ -56,7 +56,7 @@ ROWS: tuple[Setting, ...] = (
         "ECS_ENABLE_TASK_CPU_MEM_LIMIT",
         "task_limits",
         values.boolean,
-        "hold a task to its own cpu and memory",
+        "hold a task to its own cpu and memory; unset means wherever the host allows it",
         key="TaskCPUMemLimit",
     ),
     Setting("ECS_ENABLE_GPU_SUPPORT", "gpu_support", values.boolean, "offer this host's GPUs", key="GPUSupportEnabled"),

@@ -135,5 +135,11 @@ ROWS: tuple[Setting, ...] = (
         "part of the engine's disk that is kept free: below it, what no task uses is removed early; -1 means none",
         "percent",
     ),
+    Setting(
+        "SEXTON_GPU_INFO",
+        "gpu_info",
+        values.text,
+        'file that lists this host\'s GPUs instead of the driver, {"DriverVersion": "...", "GPUIDs": ["GPU-..."]}',
+    ),
     Setting("SEXTON_DEBUG_LOOP", "debug_loop", values.boolean, "warn of anything that blocks the event loop"),
 )

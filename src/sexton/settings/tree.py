@@ -75,8 +75,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     disable_privileged: bool = False
     selinux: bool = False
     apparmor: bool = False
-    task_limits: bool = True
+    # None: where it can be done.
+    task_limits: bool | None = None
     gpu_support: bool = False
+    gpu_info: str = ""
     nvidia_runtime: str = "nvidia"
     volume_plugins: tuple[str, ...] = ()
     disable_metrics: bool = False

@@ -136,6 +136,8 @@ class Cgroups:
         self.prepared: list[str] = []
         self.reclaimed: list[str] = []
         self.busy = 0
+        self.unified = False
+        self.limits: dict[str, Any] = {}
         self.left: dict[str, Remains] = {}  # what a test says is left of a container's start
         self.killed: list[tuple[str, str]] = []
         self.gone: set[str] = set()  # containers without a process, whatever the engine says of them
@@ -153,7 +155,14 @@ class Cgroups:
     def parent(self, task_id: str) -> str:
         return f"/ecs/{task_id}"
 
-    def prepare(self, task_id: str, limits: Any) -> None:
+    def group(self, task_id: str) -> str:
+        return f"/ecs/{task_id}"
+
+    def container_group(self, task_id: str, container_id: str) -> str:
+        return f"/ecs/{task_id}/{container_id}"
+
+    async def prepare(self, task_id: str, limits: Any) -> None:
+        self.limits[task_id] = limits
         self.prepared.append(task_id)
 
     async def reclaim(self, task_id: str) -> bool:

@@ -9,9 +9,10 @@ import pytest
 
 from sexton.agent.steps.look import look
 from sexton.core.task import ContainerStatus, Happened, TaskStatus
-from sexton.host.taskcgroup import Remains
+from sexton.host.taskcgroup import Limits, Remains
 from sexton.runtime.contract import Refused, State, TimedOut, Unavailable
 from sexton.runtime.fake import Behaviour, FakeRuntime
+from sexton.wire import acs_task
 from unit.agent.rig import IMAGE, Host, arn, container, exits, now, settle, task, until
 
 pytestmark = pytest.mark.looptime
@@ -290,6 +291,80 @@ async def test_container_that_its_engine_wrongly_calls_running_is_over(finds_out
         assert one.exit_code is not None and not one.reason
     else:
         assert one.exit_code is None and (one.reason or "").startswith("DockerStateError: its process is gone")
+
+
+async def test_container_that_ends_while_it_is_looked_at_keeps_its_exit_code() -> None:
+    """Its last process is gone a moment before its engine says so: no reason to believe that the engine missed it."""
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        looks = iter([False])
+        host.cgroups.empty = lambda *_: next(looks, True)  # type: ignore[method-assign]
+        runner = host.engine.find(arn())
+        assert runner is not None
+        runner._look("app")
+        await settle(0.3)  # before the engine's own news
+        host.runtime.exit(host.only().id, 7)
+        end = await host.until_stopped()
+    (one,) = end.containers or ()
+    assert (one.exit_code, one.reason) == (7, None)
+
+
+async def test_every_task_has_the_hosts_own_limits_beside_its_own() -> None:
+    async with Host(task_limits=True, pids_limit=77, cpu_period=0.02) as host:
+        await host.engine.take([task(1, container(cpu=100)), task(2, cpu=0.5, memory=64)], 1)
+        await host.until_running(1)
+        await host.until_running(2)
+    assert host.cgroups.limits == {
+        f"{1:032x}": Limits(cpu_shares=100, pids=77, cpu_period=0.02),
+        f"{2:032x}": Limits(cpu_quota=0.5, memory=64 << 20, pids=77, cpu_period=0.02),
+    }
+
+
+async def test_without_task_limits_no_cgroup_is_touched() -> None:
+    async with Host(task_limits=False, pids_limit=77) as host:
+        await host.engine.take([task(1, cpu=0.5)], 1)
+        await host.until_running()
+    assert host.cgroups.limits == {}
+
+
+@pytest.mark.parametrize(("unified", "memory"), [(True, 64 << 20), (False, 0)])
+async def test_a_container_without_a_limit_inherits_its_tasks_where_it_is_asked_for(unified: bool, memory: int) -> None:
+    async with Host(task_limits=True, propagate_memory_limit=True) as host:
+        host.cgroups.unified = unified
+        await host.engine.take([task(1, container(), container("own", memory=8), memory=64)], 1)
+        await host.until_running()
+        asked = {one.name.split("-")[3]: host.runtime.body(one.id)["HostConfig"] for one in host.runtime.containers}
+    assert asked["app"].get("Memory", 0) == memory
+    assert asked["own"]["Memory"] == 8 << 20
+
+
+@pytest.mark.parametrize(("excluded", "addresses"), [(True, ["0.0.0.0"]), (False, ["0.0.0.0", "::"])])
+async def test_where_it_is_published_for_the_other_family_is_told_when_asked_for(
+    excluded: bool, addresses: list[str]
+) -> None:
+    async with Host(exclude_ipv6_bindings=excluded) as host:
+        host.runtime.addresses = ("0.0.0.0", "::")
+        mapping = acs_task.PortMapping(container_port=80, host_port=8080)
+        await host.engine.take([task(1, container(port_mappings=(mapping,)))], 1)
+        await host.until_running()
+        await until(lambda: bool(host.desk.told()))
+    (one,) = host.desk.last().containers or ()
+    assert sorted(str(bound.bind_ip) for bound in one.network_bindings or ()) == addresses
+
+
+async def test_removal_is_drawn_apart_by_the_jitter() -> None:
+    async with Host(cleanup_wait=60.0, cleanup_jitter=600.0) as host:
+        await host.engine.take([task(number) for number in range(1, 9)], 1)
+        for number in range(1, 9):
+            await host.until_running(number)
+        for one in host.runtime.containers:
+            host.runtime.exit(one.id, 0)
+        await settle(65.0)
+        early = len(host.runtime.containers)
+        await settle(600.0)
+        late = len(host.runtime.containers)
+    assert early >= 5 and late == 0
 
 
 async def test_out_of_memory_is_said() -> None:

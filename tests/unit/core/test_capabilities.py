@@ -50,7 +50,7 @@ def test_a_plain_definition_needs_only_an_engine():
             ECS + "secrets.asm.environment-variables",
         ),
         ({"portMappings": [{"containerPortRange": "1-2"}]}, ECS + "network.container-port-range"),
-        ({"resourceRequirements": [{"type": "GPU", "value": "1"}]}, ECS + "gpu"),
+        ({"resourceRequirements": [{"type": "InferenceAccelerator", "value": "d"}]}, ECS + "task-eia"),
         ({"image": "1.dkr.ecr.eu-west-1.amazonaws.com/a"}, COM + "ecr-auth"),
     ],
 )
@@ -90,6 +90,10 @@ def test_a_container_that_asks_for_more(container, attribute):
 )
 def test_a_task_that_asks_for_more(task, attribute):
     assert attribute in needs(**task)
+
+
+def test_gpus_are_counted_and_need_no_attribute():
+    assert needs({"resourceRequirements": [{"type": "GPU", "value": "1"}]}) == needs()
 
 
 def test_a_path_of_the_host_needs_nothing():

@@ -48,38 +48,38 @@ def v2(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def test_limits_are_set_before_anybody_runs(v1: Tree) -> None:
-    v1.prepare("t", Limits(cpu_quota=1.5, memory=64 << 20))
+async def test_limits_are_set_before_anybody_runs(v1: Tree) -> None:
+    await v1.prepare("t", Limits(cpu_quota=1.5, memory=64 << 20))
     cpu, memory = v1.mount / "cpu/ecs/t", v1.mount / "memory/ecs/t"
     assert (cpu / "cpu.cfs_period_us").read_text() == "100000"
     assert (cpu / "cpu.cfs_quota_us").read_text() == "150000"
     assert (memory / "memory.limit_in_bytes").read_text() == str(64 << 20)
-    v1.prepare("u", Limits(cpu_shares=512))
+    await v1.prepare("u", Limits(cpu_shares=512))
     assert (v1.mount / "cpu/ecs/u/cpu.shares").read_text() == "512"
 
 
-def test_limits_on_v2(v2: Tree) -> None:
-    v2.prepare("t", Limits(cpu_quota=0.25, memory=1 << 20))
+async def test_limits_on_v2(v2: Tree) -> None:
+    await v2.prepare("t", Limits(cpu_quota=0.25, memory=1 << 20))
     assert (v2.mount / "ecs/t/cpu.max").read_text() == "25000 100000"
     assert (v2.mount / "ecs/t/memory.max").read_text() == str(1 << 20)
     assert (v2.mount / "ecs/cgroup.subtree_control").read_text() == "+cpu +memory +pids"
 
 
-def test_asking_whether_limits_work_leaves_nothing(v1: Tree) -> None:
-    assert v1.writable
+async def test_asking_whether_limits_work_leaves_nothing(v1: Tree) -> None:
+    assert await v1.writable()
     assert not (v1.mount / "memory/ecs").exists()
 
 
-def test_asking_where_tasks_are_already(v1: Tree) -> None:
-    v1.prepare("t", Limits(memory=1))
-    assert v1.writable and (v1.mount / "memory/ecs/t").is_dir()
+async def test_asking_where_tasks_are_already(v1: Tree) -> None:
+    await v1.prepare("t", Limits(memory=1))
+    assert await v1.writable() and (v1.mount / "memory/ecs/t").is_dir()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_what_a_start_that_nobody_saw_the_end_of_has_left(version: str, request: pytest.FixtureRequest) -> None:
+async def test_what_a_start_that_nobody_saw_the_end_of_has_left(version: str, request: pytest.FixtureRequest) -> None:
     tree: Tree = request.getfixturevalue(version)
     top = "memory/" if version == "v1" else ""
-    tree.prepare("t", Limits(memory=1))
+    await tree.prepare("t", Limits(memory=1))
     assert tree.remains("t", "c") is Remains.NONE
     tree.process(f"{top}ecs/t/c", 101, "runc:[2:INIT]")
     assert tree.remains("t", "c") is Remains.WAITING
@@ -96,9 +96,9 @@ def test_process_that_has_just_ended_may_have_run(v1: Tree) -> None:
     assert v1.remains("t", "c") is Remains.RUNNING
 
 
-def test_where_there_are_no_cgroups_the_engine_is_believed(tmp_path: Path) -> None:
+async def test_where_there_are_no_cgroups_the_engine_is_believed(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
-    assert tree.remains("t", "c") is Remains.NONE and not tree.writable
+    assert tree.remains("t", "c") is Remains.NONE and not await tree.writable()
 
 
 @pytest.fixture
@@ -119,13 +119,13 @@ def test_only_what_is_in_the_tasks_own_cgroup_is_killed(v1: Tree, sleeper: subpr
     assert v1.kill("t") == 1  # gone meanwhile, which is what was wanted
 
 
-def test_own_empty_parent_goes_and_anothers_directory_stays(v1: Tree) -> None:
-    v1.prepare("t", Limits(memory=1))
+async def test_own_empty_parent_goes_and_anothers_directory_stays(v1: Tree) -> None:
+    await v1.prepare("t", Limits(memory=1))
     other = v1.mount / "pids/ecs/somebody"
     other.mkdir(parents=True)
     (v1.mount / "memory/ecs/t/memory.limit_in_bytes").unlink()
     (v1.mount / "memory/ecs/t").rmdir()
-    v1.remove_parent()
+    await v1.remove_parent()
     assert other.is_dir() and not (v1.mount / "memory/ecs").exists()
 
 
@@ -146,7 +146,7 @@ async def test_task_directory_with_cache_of_a_dead_child_goes_and_the_file_stays
     real: TaskCgroups, tmp_path: Path
 ) -> None:
     task = f"sexton-test-{time.time_ns():x}"
-    real.prepare(task, Limits(memory=256 << 20))
+    await real.prepare(task, Limits(memory=256 << 20))
     inner = MEMORY / "ecs" / task / "c"
     inner.mkdir()
     file = tmp_path / "written"
@@ -164,7 +164,7 @@ async def test_task_directory_with_cache_of_a_dead_child_goes_and_the_file_stays
 
 async def test_task_directory_in_use_is_left_and_said(real: TaskCgroups, sleeper: subprocess.Popen[bytes]) -> None:
     task = f"sexton-test-{time.time_ns():x}"
-    real.prepare(task, Limits())
+    await real.prepare(task, Limits())
     (MEMORY / "ecs" / task / "cgroup.procs").write_text(str(sleeper.pid))
     began = time.monotonic()
     assert not await real.reclaim(task)

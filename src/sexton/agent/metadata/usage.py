@@ -79,8 +79,10 @@ class Usage:
         return now, before
 
     def _read(self, runner: Runner, one: KnownContainer) -> Reading | None:
-        parent = self._context.cgroups.parent(runner.task_id) if self._context.cgroups is not None else ""
-        path = container_cgroup(one.runtime_id, parent, self._info.cgroup_driver)
+        if self._context.cgroups is not None:
+            path = self._context.cgroups.container_group(runner.task_id, one.runtime_id)
+        else:
+            path = container_cgroup(one.runtime_id, "", self._info.cgroup_driver)
         network = (runner.desired.task.network_mode or "bridge") in ("bridge", "awsvpc")
         clock = asyncio.get_running_loop().time()
         return self._counters.read(path, at=time.time(), clock=clock, network=network)

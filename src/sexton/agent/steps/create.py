@@ -14,7 +14,6 @@ from sexton.agent.steps.resolve import local_image
 from sexton.agent.steps.values import NotFetched, fetch_values
 from sexton.core import enginebody, portmap, reasons
 from sexton.core.enginebody import INSTANCE_LABEL, LABEL, BadPayload, Sourced
-from sexton.core.resources import CPU_PER_CORE
 from sexton.core.task import DesiredTask, Event, Happened, KnownContainer
 from sexton.host.taskcgroup import Limits
 from sexton.runtime.contract import Conflict, ContainerInfo, Refused, TimedOut
@@ -31,7 +30,7 @@ async def create(
     labels = enginebody.labels(task, known.name, context.identity.cluster, context.identity.instance_arn)
     try:
         bindings = portmap.choose(task, container, context.ports.take)
-        parent = _cgroup(context, task)
+        parent = await _cgroup(context, task)
         joins = await _network(context, desired)
         body = enginebody.create_body(
             task,
@@ -40,6 +39,7 @@ async def create(
             bindings=bindings,
             cgroup_parent=parent,
             nvidia_runtime=context.settings.nvidia_runtime,
+            inherited_memory=_inherited_memory(context, task),
             sourced=await _sourced(context, desired, container),
             told=context.variables(task, known.name),
             more_binds=context.files.prepare(desired, known) if context.files is not None else (),
@@ -100,20 +100,29 @@ async def _network(context: StepContext, desired: DesiredTask) -> str:
         raise NetworkFault(FAILED + str(error)) from None
 
 
-def _cgroup(context: StepContext, task: acs_task.Task) -> str:
+async def _cgroup(context: StepContext, task: acs_task.Task) -> str:
     """The task's own cgroup with its limits, made before the first container needs it."""
     if context.cgroups is None:
         return ""
     task_id = (task.arn or "").rpartition("/")[2]
-    if context.settings.task_limits and (task.cpu or task.memory):
+    if context.settings.task_limits:
         shares = sum(max(one.cpu or 0, enginebody.LEAST_SHARES) for one in task.containers or ())
         limits = Limits(
-            cpu_shares=None if task.cpu else min(shares, 256 * CPU_PER_CORE),
+            cpu_shares=None if task.cpu else min(shares, enginebody.MOST_SHARES),
             cpu_quota=task.cpu,
+            cpu_period=context.settings.cpu_period,
             memory=task.memory * MIB if task.memory else None,
+            pids=context.settings.pids_limit or None,
         )
-        context.cgroups.prepare(task_id, limits)
+        await context.cgroups.prepare(task_id, limits)
     return context.cgroups.parent(task_id)
+
+
+def _inherited_memory(context: StepContext, task: acs_task.Task) -> int:
+    """What a container that names no limit is held to, in MiB, so that what runs in it sees its task's limit."""
+    settings = context.settings
+    told = settings.propagate_memory_limit and settings.task_limits and context.cgroups is not None
+    return task.memory or 0 if told and context.cgroups is not None and context.cgroups.unified else 0
 
 
 def _ours(info: ContainerInfo, labels: dict[str, str]) -> bool:

@@ -34,15 +34,15 @@ async def look(
 ) -> Event:
     """What the engine knows of the container now."""
     ref = known.runtime_id or enginebody.engine_name(desired.task, known.name)
-    unseen = False  # asked once only: a process may end at any moment, and that the engine sees soon
     try:
         info = await context.runtime.inspect(ref)
-        if info.state is State.RUNNING and lost(context, desired, info.id):
-            info = await _found_out(context, desired, info)
-            unseen = info.state is State.RUNNING and lost(context, desired, info.id)
+        # Asked once: one that ends between two looks at its cgroup is not missed, its event is on the way.
+        missed = info.state is State.RUNNING and lost(context, desired, info.id)
+        if missed:
+            info, missed = await _found_out(context, desired, info)
     except NotFound:
         return _missing(context, known)
-    if unseen:
+    if missed:
         return Event(
             container=known.name,
             happened=Happened.EXITED,
@@ -52,12 +52,13 @@ async def look(
             started_at=info.started_at,
         )
     seen = event_of(known.name, info, context.clock())
-    if known.bindings or seen.happened is not Happened.STARTED:
+    # Whoever created it may have died before it could say which ports it gave; the engine knows. And nobody else knows
+    # where it is published for the other family.
+    known_all = known.bindings and context.settings.exclude_ipv6_bindings
+    if known_all or seen.happened is not Happened.STARTED:
         return seen
-    # Whoever created it died before it could say which ports it gave; the engine knows.
-    return msgspec.structs.replace(
-        seen, bindings=bindings_of(info, container) or portmap.on_host(desired.task, container)
-    )
+    bindings = bindings_of(info, container, ipv6=not context.settings.exclude_ipv6_bindings)
+    return msgspec.structs.replace(seen, bindings=bindings or portmap.on_host(desired.task, container))
 
 
 def lost(context: StepContext, desired: DesiredTask, runtime_id: str) -> bool:
@@ -67,25 +68,26 @@ def lost(context: StepContext, desired: DesiredTask, runtime_id: str) -> bool:
     return context.cgroups.empty(last_part(desired.arn), runtime_id)
 
 
-async def _found_out(context: StepContext, desired: DesiredTask, info: ContainerInfo) -> ContainerInfo:
-    """Give the engine a moment to notice an end by itself, and then a reason to look."""
+async def _found_out(context: StepContext, desired: DesiredTask, info: ContainerInfo) -> tuple[ContainerInfo, bool]:
+    """Give the engine a moment to notice an end by itself, and then a reason to look; whether it missed it for good."""
     for wait in NOTICE_SECONDS:
         await asyncio.sleep(wait)
         info = await context.runtime.inspect(info.id)
         if info.state is not State.RUNNING or not lost(context, desired, info.id):
-            return info
+            return info, False
     log.warning("engine calls a container running that has ended", extra={"task": desired.arn, "container": info.name})
     try:
         await context.runtime.stop(info.id, 0.0)
     except (Refused, TimedOut) as error:
         log.warning("engine does not find out", extra={"task": desired.arn, "reason": str(error)})
-    return await context.runtime.inspect(info.id)
+    info = await context.runtime.inspect(info.id)
+    return info, info.state is State.RUNNING and lost(context, desired, info.id)
 
 
-def bindings_of(info: ContainerInfo, container: acs_task.Container) -> tuple[Binding, ...]:
-    """Where a running container is published, as the engine says; the API speaks of IPv4."""
+def bindings_of(info: ContainerInfo, container: acs_task.Container, *, ipv6: bool = False) -> tuple[Binding, ...]:
+    """Where a running container is published, as the engine says; the API speaks of IPv4 unless told otherwise."""
     ports = [(one.container_port, one.host_port, one.protocol, one.bind_ip) for one in info.ports]
-    return portmap.seen(container, [port for port in ports if ":" not in port[3]])
+    return portmap.seen(container, [port for port in ports if ipv6 or ":" not in port[3]])
 
 
 def _missing(context: StepContext, known: KnownContainer) -> Event:

@@ -61,8 +61,10 @@ async def start(
         return seen
     except Refused as error:
         return _gave_up(context, known, f"CannotStartContainerError: {error}")
-    if not known.bindings and container.port_mappings and portmap.publishes(desired.task):
-        return await look(context, desired, container, known)  # an interrupted creation chose its ports
+    # An interrupted creation chose its ports, or only the engine knows where the other family is published.
+    unknown = not known.bindings or not context.settings.exclude_ipv6_bindings
+    if unknown and container.port_mappings and portmap.publishes(desired.task):
+        return await look(context, desired, container, known)
     now = context.clock()
     return Event(container=known.name, happened=Happened.STARTED, time=now, started_at=now)
 

@@ -47,7 +47,7 @@ def shown(
     used = context.usage.of(record.arn)
     return msgspec.structs.replace(
         record.instance,
-        remaining_resources=resources.remaining(record.instance.registered_resources or (), used.resources),
+        remaining_resources=resources.remaining(record.instance.registered_resources or (), used.resources, used.gpus),
         running_tasks_count=used.running,
         pending_tasks_count=used.pending,
         capacity_provider_name=capacity.provider_of(record.instance.attributes) or None,
@@ -94,7 +94,7 @@ async def register(
             version_info=request.version_info or ecs.VersionInfo(),
             agent_connected=bool(before and before.value.instance.agent_connected),
             attributes=_attributes(request, before, f"{call.region}a"),
-            registered_resources=request.total_resources or (),
+            registered_resources=resources.with_devices(request.total_resources or (), request.platform_devices or ()),
             registered_at=before.value.instance.registered_at if before else call.now,
             attachments=(),
             tags=request.tags or (before.value.instance.tags if before else ()),

@@ -200,6 +200,7 @@ FIELDS: dict[str, Fields] = {
         },
         refused={
             "inferenceAccelerators": "there are no inference accelerators here; leave it out.",
+            "containerDefinitions.resourceRequirements.sharingStrategy": "a GPU has one container here; leave it out.",
             "trustedExecutionConfiguration": "no agent here isolates a task like that; leave it out.",
         },
     ),

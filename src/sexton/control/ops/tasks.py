@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -33,11 +34,12 @@ from sexton.control.records import DefinitionRecord, Entry, SlotRecord, TaskReco
 from sexton.control.scheduler import choose
 from sexton.core import capabilities, constraint, fargate, lifecycle, names, render, strategy, tagging
 from sexton.core.constraint import RuleError
+from sexton.core.containerrules import resource_problems
 from sexton.core.definition import LEAST_MEMORY
 from sexton.core.fargate import NO_PLATFORM, Platform
 from sexton.core.lifecycle import StopCode
 from sexton.core.placement import Refusal, Wanted
-from sexton.core.resources import demand_of, number
+from sexton.core.resources import demand_of, free_gpus, gpus_of, number
 from sexton.store.contract import Compare, Write
 from sexton.wire import ecs
 from sexton.wire.errors import ServiceNotFoundException
@@ -93,7 +95,8 @@ async def _run_once(
     )
     pick = partial(_pick, context, call.region, order)
     chosen, refusals = providers.place(context, call.region, cluster, portions, pick)
-    placed = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
+    made = [providers.through(record_of(context, call, order, instance), name) for instance, name in chosen]
+    placed = with_gpus(context, made)
     # A provider is taken from a cluster only when no task is on its way through it.
     through = any(one.provider for one in portions)
     compares = [context.records.unchanged(context.records.clusters, home, call.region, cluster)] if through else []
@@ -144,7 +147,7 @@ async def _start_on(
             return (), (ecs.Failure(arn=arn, reason="MISSING"),)
         async with context.placing(call.region, order.cluster):
             chosen, refusals = choose([context.scheduler.host(entry)], order.wanted, 1)
-            placed = [record_of(context, call, order, instance) for instance in chosen]
+            placed = with_gpus(context, [record_of(context, call, order, instance) for instance in chosen])
             with tasknetwork.plugged(context, placed, order.network, call.now) as plugged:
                 made = plugged.tasks
                 if not made or await accept(context, made, plugged.compares, plugged.writes):
@@ -232,6 +235,8 @@ def _overrides(given: ecs.TaskOverride | None, definition: ecs.TaskDefinition) -
             raise client_error(f"Override for container named {one.name} is not a container in the TaskDefinition.")
         if one.cpu is not None and one.cpu < 0:
             raise client_error(f"Invalid 'cpu' setting for container '{one.name}'.")
+        for problem in resource_problems(one):
+            raise client_error(problem)
         for amount in (one.memory, one.memory_reservation):
             if amount is not None and amount < LEAST_MEMORY:
                 raise client_error(
@@ -257,6 +262,34 @@ async def accept(
             [*unchanged, *(one for one, _ in taken), *compares], [*puts, *(one for _, one in taken), *writes]
         )
     return result.succeeded
+
+
+def with_gpus(context: Context, made: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """The tasks with the GPUs that each of their containers gets, of those that nobody on their host has.
+
+    To be promised before anything is waited for, as the places themselves are.
+    """
+    given: dict[str, set[str]] = {}
+    return [_with_gpus(context, one, given) if one.demand.gpus else one for one in made]
+
+
+def _with_gpus(context: Context, record: TaskRecord, given: dict[str, set[str]]) -> TaskRecord:
+    instance, definition = record.task.container_instance_arn or "", context.records.definition_of(record)
+    entry = context.records.instances.get(record.region, record.cluster, names.last_part(instance))
+    if entry is None or definition is None:
+        return record  # gone since it was chosen: the condition on the host lets none of these tasks through
+    mine = given.setdefault(instance, set())
+    have = entry.value.instance.registered_resources or ()
+    hand = iter(free_gpus(have, context.usage.of(instance).gpus | mine))
+    own = {one.name: one for one in (record.task.overrides or ecs.TaskOverride()).container_overrides or ()}
+    counts = {one.name: gpus_of(one, own.get(one.name)) for one in definition.definition.container_definitions or ()}
+    containers = []
+    for container in record.task.containers or ():
+        ids = tuple(islice(hand, counts.get(container.name, 0)))
+        mine.update(ids)
+        containers.append(msgspec.structs.replace(container, gpu_ids=ids or None))
+    task = msgspec.structs.replace(record.task, containers=tuple(containers))
+    return msgspec.structs.replace(record, task=task)
 
 
 def _hosts_unchanged(context: Context, hosts: Iterable[tuple[str, str, str]]) -> list[Compare]:
@@ -422,7 +455,7 @@ _REFUSED = {
     "volumeConfigurations": "there is no Amazon EBS here; use a volume with a path of the host.",
     "enableExecuteCommand": "no agent here can execute commands in a container; leave it out or say false.",
     "overrides.inferenceAcceleratorOverrides": "there are no inference accelerators here; leave it out.",
-    "overrides.containerOverrides.resourceRequirements": "name them in the task definition instead.",
+    "overrides.containerOverrides.resourceRequirements.sharingStrategy": "a GPU has one container here; leave it out.",
 }
 _ACCEPTED = {"referenceId": "it is for AWS's own services, and nothing shows it"}
 FIELDS: dict[str, Fields] = {

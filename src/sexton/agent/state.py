@@ -56,12 +56,12 @@ async def open_state(data_dir: Path, now: float, *, remember: bool = True) -> St
     _refuse_amazons(path)
     gone = _is_gone(path)
     try:
-        store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+        store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL, history=False)
     except Damaged as error:
         aside = put_aside(path, now)
         log.error("state is damaged, put aside", extra={"file": str(path), "aside": str(aside), "reason": str(error)})
         gone = True
-        store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+        store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL, history=False)
     try:
         return await _load(store, Records(data_dir / RECORDS), now, gone=gone)
     except BaseException:
@@ -98,7 +98,7 @@ def _remove(path: Path) -> None:
 
 async def _open_volatile(path: Path) -> State:
     _remove(path)
-    store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+    store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL, history=False)
     return State(store, Checkpoint(store), {})
 
 

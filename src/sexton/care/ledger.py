@@ -313,7 +313,7 @@ def _standing(record: Record) -> tuple[object, ...]:
 @contextlib.asynccontextmanager
 async def open_ledger(path: Path, told: Told | None = None, *, outbox: bool = False) -> AsyncIterator[Ledger]:
     """Use the ledger file; StoreError when it cannot be opened or another process uses it."""
-    store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL)
+    store = await open_store(f"sqlite://{path}", durability=Durability.NORMAL, history=False)
     try:
         yield await read_ledger(store, told, outbox=outbox)
     finally:

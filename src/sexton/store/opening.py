@@ -20,12 +20,14 @@ STORES = {
 }
 """URL scheme -> the module and the function that opens it."""
 
-Opener = Callable[[str, Durability], Awaitable[Store]]
+Opener = Callable[[str, Durability, bool], Awaitable[Store]]
 
 
-async def open_store(url: str, *, durability: Durability = Durability.FULL) -> Store:
+async def open_store(url: str, *, durability: Durability = Durability.FULL, history: bool = True) -> Store:
     """Open the store at a URL: ``sqlite:///var/lib/sexton/control.db`` (the path is taken as it stands),
-    ``etcd://host:2379,other:2379/prefix``, or the same with ``etcds://`` by TLS."""
+    ``etcd://host:2379,other:2379/prefix``, or the same with ``etcds://`` by TLS. Without
+    ``history`` a store in this process remembers no changes for those who begin to watch later: it costs megabytes, and
+    where nobody watches it is for nothing."""
     scheme, separator, location = url.partition("://")
     target = STORES.get(scheme)
     if not separator or target is None:
@@ -35,4 +37,4 @@ async def open_store(url: str, *, durability: Durability = Durability.FULL) -> S
         raise StoreError(f"cannot open a store of kind {kind!r}: it is unknown; begin its URL with one of: {known}")
     module, _, function = target.partition(":")
     opener = cast("Opener", getattr(importlib.import_module(module), function))
-    return await opener(location, durability)
+    return await opener(location, durability, history)

@@ -118,8 +118,9 @@ class PrefixWatch:
 class Watches:
     """The latest history, and every open watch."""
 
-    def __init__(self, revision: int) -> None:
+    def __init__(self, revision: int, *, history: bool = True) -> None:
         self._history = Backlog()
+        self._remembers = history
         self._forgotten = revision
         self._open: set[PrefixWatch] = set()
 
@@ -144,7 +145,7 @@ class Watches:
             self._history.append(batch, weight)
             for watch in self._open:
                 watch.offer(batch, weight)
-            while self._history.over:
+            while self._history.over or (len(self._history) and not self._remembers):
                 self._forgotten = self._history.pop()[0].revision
 
     def end(self, reason: StoreError) -> None:

@@ -37,6 +37,19 @@ async def test_the_last_held_changes_are_held_exactly() -> None:
     assert (await read(watches.add("", after=10)))[0].revision == 11
 
 
+async def test_without_history_only_what_comes_is_told() -> None:
+    """A store that nobody watches must not hold megabytes for whoever might."""
+    watches = Watches(revision=0, history=False)
+    watches.publish([batch(1, 9)])
+
+    with pytest.raises(Compacted):
+        watches.add("", after=0)
+    watch = watches.add("", after=1)
+    watches.publish([batch(2, 9)])
+    assert (await read(watch))[0].revision == 2
+    assert len(watches._history) == 0
+
+
 async def test_a_slow_reader_of_large_values_is_cut_off() -> None:
     watches = Watches(revision=0)
     watch = watches.add("", after=0)

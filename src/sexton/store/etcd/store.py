@@ -282,12 +282,12 @@ class EtcdStore:
         return StoreError(str(refusal))
 
 
-async def open_store(location: str, durability: Durability) -> EtcdStore:
+async def open_store(location: str, durability: Durability, history: bool = True) -> EtcdStore:
     """Open the prefix of a cluster. etcd's durability is always the full one."""
     return await _open(address.parse(location, tls=False))
 
 
-async def open_store_by_tls(location: str, durability: Durability) -> EtcdStore:
+async def open_store_by_tls(location: str, durability: Durability, history: bool = True) -> EtcdStore:
     return await _open(address.parse(location, tls=True))
 
 

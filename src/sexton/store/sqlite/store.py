@@ -82,13 +82,13 @@ class Request(Generic[T]):
 class SqliteStore:
     """Durable, ordered, watched key-value state in one SQLite file."""
 
-    def __init__(self, path: Path, file: StoreFile, image: Image, writer: Writer) -> None:
+    def __init__(self, path: Path, file: StoreFile, image: Image, writer: Writer, *, history: bool = True) -> None:
         self._path = path
         self._file = file
         self._image = image
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._watches = Watches(image.revision)
+        self._watches = Watches(image.revision, history=history)
         self._queue: deque[Waiting] = deque()
         self._busy = False
         self._closing = False
@@ -209,7 +209,7 @@ class SqliteStore:
         self._closed.set_result(None)
 
 
-async def open_store(location: str, durability: Durability) -> SqliteStore:
+async def open_store(location: str, durability: Durability, history: bool = True) -> SqliteStore:
     """Open the file at an absolute path, making it (and its directory) if it is not there."""
     path = Path(location)
     if not path.is_absolute() or "\0" in location:
@@ -226,4 +226,4 @@ async def open_store(location: str, durability: Durability) -> SqliteStore:
         writer.end()
         raise
     log.info("store opened", extra={"path": str(path), "revision": image.revision, "records": len(image)})
-    return SqliteStore(path, file, image, writer)
+    return SqliteStore(path, file, image, writer, history=history)

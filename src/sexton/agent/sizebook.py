@@ -40,9 +40,10 @@ class SizeBook:
         self._ended: list[Window] = []  # not written yet
 
     async def load(self, now: float) -> None:
-        """Go on with the windows of the last day."""
+        """Go on with the windows of the last day, unless one was begun while they were read."""
+        begun = set(self._open)
         for one in await self._rows():
-            if 0 <= now - one.first < WINDOW_SECONDS:
+            if 0 <= now - one.first < WINDOW_SECONDS and one.subject not in begun and len(self._open) < MOST_SUBJECTS:
                 self._open[one.subject] = one
 
     def add(self, samples: Iterable[TaskSample], now: float) -> None:

@@ -77,6 +77,17 @@ async def test_it_outlives_a_restart_and_counts_nothing_twice() -> None:
     assert by_name(await third.measured(NOW + 61))["app"].samples == 7
 
 
+async def test_what_is_added_before_the_history_is_read_counts_as_well() -> None:
+    store = Memory()
+    kept = book(store)
+    kept.add([sample()], NOW)
+    await kept.flush(NOW)
+    after = book(store)
+    after.add([sample()], NOW + 5)
+    await after.load(NOW + 5)
+    assert by_name(await after.measured(NOW + 5))["app"].samples == 2
+
+
 async def test_a_store_that_refuses_loses_nothing() -> None:
     store = Memory()
     kept = book(store)

@@ -271,7 +271,8 @@ async def test_what_could_not_be_sent_waits_but_not_for_ever(tmp_path: Path, mon
         link.down = None
         wire = await link.wire(2)
         await settle(1.0)
-        assert len(wire.of("Metrics")) == MOST_ROUNDS
+        # Those that waited, and one more where the next was just due.
+        assert len(wire.of("Metrics")) in (MOST_ROUNDS, MOST_ROUNDS + 1)
         pace = [b["timestamp"] - a["timestamp"] for a, b in itertools.pairwise(wire.of("Metrics"))]
         assert all(one == pytest.approx(ROUND_SECONDS) for one in pace)
         assert now() - wire.of("Metrics")[-1]["timestamp"] <= ROUND_SECONDS + 1

@@ -7,6 +7,7 @@ redirects followed, and never more read than was asked for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -100,6 +101,15 @@ async def exchange(
         ) from None
     except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(
-            f"cannot reach {endpoint} for {request.what}: {error or type(error).__name__}. Check endpoint and network"
+            f"cannot reach {endpoint} for {request.what}: {_reason(error)}. Check endpoint and network"
         ) from error
     return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, body)
+
+
+def _reason(error: Exception) -> str:
+    """The system's own words where a connection could not be made: the library puts host, port and more around them,
+    which the sentence says already."""
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or str(cause)
+    return str(error) or type(error).__name__

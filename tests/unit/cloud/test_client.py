@@ -98,7 +98,7 @@ async def test_nobody_there_and_a_broken_answer_are_unreachable(session):
         await client(endpoint, session).call("ListClusters", ListClustersRequest())
     server.close()
     await server.wait_closed()
-    with pytest.raises(Unreachable, match="Check endpoint and network"):
+    with pytest.raises(Unreachable, match=r": Connection refused\. Check endpoint and network$"):
         await client(endpoint, session).call("ListClusters", ListClustersRequest())
 
 

@@ -285,6 +285,20 @@ class Node:
         mine = self.task_ids()
         return [path for path in [*CGROUPS.glob("*/ecs/*"), *CGROUPS.glob("ecs/*")] if path.name in mine]
 
+    def relay(self) -> int:
+        """The process of the log relay, which outlives its agent; 0 while there is none."""
+        for file in self.root.glob("*/logspool/relay.json"):
+            pid = int(json.loads(file.read_text())["pid"])
+            with contextlib.suppress(OSError):
+                if b"sexton.agent.logs.relay" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
+        return 0
+
+    def end_relay(self) -> None:
+        if pid := self.relay():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def close(self) -> None:
         """End everything and remove what was left; can be repeated."""
         self.agent_health()
@@ -294,6 +308,7 @@ class Node:
             for place in ("agent", "control"):
                 table = endpointrules.table_name(str((self.root / place).resolve()))
                 subprocess.run(["nft", "-f", "-"], input=endpointrules.removal(table).encode(), capture_output=True)
+        self.end_relay()
         with contextlib.suppress(OSError, http.client.HTTPException, EngineFailed):
             for row in self.containers():
                 with contextlib.suppress(EngineFailed):  # gone meanwhile

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import boto3
+from botocore.config import Config
 
 from sexton.cloud.credentials import Credentials
 from sexton.control.app import ControlPlane, Options
@@ -33,3 +38,41 @@ async def open_plane(directory: Path, limits: Limits = LIMITS, **options: Any) -
         yield Plane(control)
     finally:
         await control.stop()
+
+
+class Running:
+    """A control plane in a thread, for clients that block."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self._directory = directory
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+        self.plane: Plane
+
+    async def _run(self) -> None:
+        async with open_plane(self._directory, **self._options) as self.plane:
+            self._up.set()
+            await self._stop.wait()
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        assert self._up.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
+
+    def client(self, service: str, region: str = REGION) -> Any:
+        return boto3.client(
+            service,
+            region_name=region,
+            endpoint_url=f"http://{self.plane.host}",
+            aws_access_key_id=self.plane.key.access_key_id,
+            aws_secret_access_key=self.plane.key.secret_access_key,
+            config=Config(retries={"max_attempts": 0}),
+        )

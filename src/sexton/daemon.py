@@ -367,6 +367,7 @@ def _code_of(error: BaseException) -> int:
     from sexton.control.app import CannotListen
     from sexton.control.identity import IdentityError
     from sexton.control.keys import KeysError
+    from sexton.control.logs.shelf import ShelfError
     from sexton.control.presence import BeingLoaded
     from sexton.core.rolesfile import BadRoles
     from sexton.kit.certificate import CertificateError
@@ -383,6 +384,7 @@ def _code_of(error: BaseException) -> int:
             | CertificateError()
             | IdentityError()
             | KeysError()
+            | ShelfError()
             | StoreError()
         ):
             logger.error("cannot start", extra={"reason": str(error)})
@@ -424,6 +426,8 @@ class _Roles:
                 tls=TlsFiles(Path(chosen.tls_cert), Path(chosen.tls_key)) if chosen.tls_cert else None,
                 identity=Path(chosen.identity_certificates) if chosen.identity_certificates else None,
                 roles=Path(chosen.roles),
+                log_bytes=chosen.logs_max << 20,
+                log_endpoint=chosen.logs_endpoint,
                 events_kept=chosen.events_kept,
                 pace=pace,
                 keep_stopped=chosen.keep_stopped,

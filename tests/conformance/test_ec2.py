@@ -5,65 +5,24 @@ The control plane runs in a thread of this process; no container engine is neede
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from plane import ACCOUNT, REGION, Plane, open_plane
+from plane import ACCOUNT, REGION, Running
 
 AWS = Path(sys.executable).with_name("aws")
 ANYWHERE = [{"CidrIp": "0.0.0.0/0"}]
 Json = dict[str, Any]
 
 pytestmark = pytest.mark.timeout(60)
-
-
-class Running:
-    """A control plane in a thread."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
-        self.plane: Plane
-
-    async def _run(self) -> None:
-        async with open_plane(self._directory) as self.plane:
-            self._up.set()
-            await self._stop.wait()
-
-    def __enter__(self) -> Running:
-        self._thread.start()
-        assert self._up.wait(30)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-        self._loop.close()
-
-    def client(self, service: str, region: str = REGION) -> Any:
-        return boto3.client(
-            service,
-            region_name=region,
-            endpoint_url=f"http://{self.plane.host}",
-            aws_access_key_id=self.plane.key.access_key_id,
-            aws_secret_access_key=self.plane.key.secret_access_key,
-            config=Config(retries={"max_attempts": 0}),
-        )
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,9 @@ def test_names_that_have_no_effect_here_are_told_of_files_only(tmp_path):
     assert load(files=(file,), ECS_SOMETHING="x").unknown == ("ECS_FSX_WINDOWS_FILE_SERVER_SUPPORTED",)
 
 
+DRIVERS = ("json-file", "syslog", "awslogs", "fluentd", "none")
+
+
 @pytest.mark.parametrize(
     "name, raw, field, value, warns",
     [
@@ -149,7 +152,7 @@ def test_names_that_have_no_effect_here_are_told_of_files_only(tmp_path):
         ("ECS_ENABLE_TASK_CPU_MEM_LIMIT", "false", "task_limits", False, False),
         ("ECS_DYNAMIC_HOST_PORT_RANGE", "x", "dynamic_ports", None, True),
         ("ECS_DYNAMIC_HOST_PORT_RANGE", "5-9", "dynamic_ports", (5, 9), False),
-        ("ECS_AVAILABLE_LOGGING_DRIVERS", "json-file", "logging_drivers", ("json-file", "none"), True),
+        ("ECS_AVAILABLE_LOGGING_DRIVERS", "json-file", "logging_drivers", DRIVERS, True),
         ("ECS_LOGLEVEL", "loud", "log_level", "info", True),
         ("ECS_CONTAINER_START_TIMEOUT", "1s", "start_timeout", 45.0, True),
         ("ECS_CONTAINER_CREATE_TIMEOUT", "1s", "create_timeout", 60.0, True),

@@ -32,6 +32,9 @@ from sexton.agent.imagebook import ImageBook
 from sexton.agent.instancehealth import InstanceHealth
 from sexton.agent.introspection import Introspection, keep_listening
 from sexton.agent.localapi import LocalApi
+from sexton.agent.logs.delivery import Way
+from sexton.agent.logs.ownlog import OwnLog
+from sexton.agent.logs.ways import Ways
 from sexton.agent.metadata.endpoint import TaskEndpoint
 from sexton.agent.metadata.services import TaskServices
 from sexton.agent.metadata.where import Where
@@ -53,15 +56,20 @@ from sexton.agent.steps.context import Identity as Member
 from sexton.agent.steps.context import StepContext
 from sexton.agent.supplies import Supplies
 from sexton.agent.telemetry import Telemetry
+from sexton.cloud import places
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credential_chain import agent_keyring
 from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.cloud.instance import Identity, InstanceService, is_instance
+from sexton.cloud.logs import LogsClient
 from sexton.cloud.places import dns_suffix
 from sexton.cloud.services import Services
+from sexton.core import awslogs, names
+from sexton.core.awslogs import Destination
 from sexton.core.hostpool import Pool, Share
+from sexton.core.logstanding import FOLDER
 from sexton.core.resources import registered
-from sexton.core.task import DesiredTask
+from sexton.core.task import ContainerStatus, DesiredTask
 from sexton.core.wiring import tag_of
 from sexton.host import gpus, network_probe
 from sexton.host.shutdown import system_stops
@@ -84,6 +92,10 @@ _PROXIES = frozenset({"http_proxy", "https_proxy"})
 ENGINE_BACKOFF = Backoff(first=0.25, cap=30.0)
 # How long tasks get to end when nothing may be left behind.
 LEAVE_SECONDS = 45.0
+# And how long what they wrote last gets to be delivered then.
+DELIVER_SECONDS = 10.0
+# Engines with this API take the option that says how soon lines are handed on.
+ENGINE_FLUSHES = "1.41"
 
 
 class Options(NamedTuple):
@@ -111,6 +123,7 @@ class Agent:
         self._checkpoint: Checkpoint | None = None
         self._book = ImageBook()
         self._engine: Engine | None = None
+        self._ways: Ways | None = None
         self._cgroups: TaskCgroups | None = None
         self._limits = False
         self._endpoint: TaskEndpoint | None = None
@@ -217,6 +230,8 @@ class Agent:
             variables=self._endpoint.variables,
             networks=self._networks,
         )
+        self._ways = self._log_ways(settings, info, context.supplies)
+        context = context._replace(logs=self._ways)
         self._saving.start("checkpoint", self._checkpoint.run())
         self._engine = Engine(context, self._checkpoint, self._work, Admission(pool))
         self._services = TaskServices(
@@ -232,6 +247,11 @@ class Agent:
         await self._endpoint.start(self._links)
         reporter = Reporter(client, settings.cluster, self._work, self._engine.acknowledged)
         self._engine.start(reporter, saved)
+        if self._ways is not None:
+            self._ways.open()
+        if settings.agent_log_group:
+            to = _own_log(settings, self._options.environment, identity)
+            self._links.start("own-log", OwnLog(LogsClient(self._http), to, context.supplies.roles.own).run())
         self._engine.on_oom = self._name_victim
         self._engine.on_stopped = self._after_stop
         if self._endpoint.open:
@@ -312,6 +332,29 @@ class Agent:
             await self._networks.take_up(live)
         self._links.start("sandboxes", sandboxes.run())
 
+    def _log_ways(self, settings: Settings, info: EngineInfo, supplies: Supplies) -> Ways | None:
+        """Where the engine is on this host, it can reach a relay here."""
+        if not settings.docker_host.startswith("unix:") or awslogs.DRIVER not in settings.logging_drivers:
+            return None
+        assert self._http
+        return Ways(
+            Path(settings.data_dir) / FOLDER,
+            settings.log_spool << 20,
+            LogsClient(self._http),
+            self._options.environment,
+            supplies.roles.kept,
+            supplies.roles.own,
+            self._is_over,
+            region=settings.region,
+            flush=ENGINE_FLUSHES in info.api_versions,
+        )
+
+    def _is_over(self, way: Way) -> bool:
+        """Whether a container will write nothing more."""
+        assert self._engine is not None
+        runner = self._engine.find(way.task)
+        return runner is None or runner.known.container(way.container).status is ContainerStatus.STOPPED
+
     def _supplies(
         self, settings: Settings, runtime: Runtime, http: aiohttp.ClientSession, credentials: CredentialSource
     ) -> Supplies:
@@ -369,6 +412,10 @@ class Agent:
             await self._endpoint.close()
         if self._services is not None:
             self._services.close()
+        if self._ways is not None:
+            if self._options.leave_nothing:
+                await self._ways.deliver_all(DELIVER_SECONDS)
+            await self._ways.close(leave_nothing=self._options.leave_nothing)
         await self._work.close()
         if self._networks is not None:
             await self._networks.close(leave_nothing=self._options.leave_nothing)
@@ -473,6 +520,17 @@ def endpoint_of(settings: Settings) -> str:
     if settings.backend:
         return settings.backend if "://" in settings.backend else f"https://{settings.backend}"
     return f"https://ecs.{settings.region}.{dns_suffix(settings.region)}"
+
+
+def _own_log(settings: Settings, environment: Mapping[str, str], identity: Member) -> Destination:
+    """Where the agent's own log goes."""
+    chosen = settings.logs_endpoint if "://" in settings.logs_endpoint else ""
+    ours = settings.backend if settings.backend and "amazonaws" not in settings.backend else ""
+    endpoint = chosen or places.configured("CLOUDWATCH_LOGS", environment) or ours
+    if settings.logs_endpoint == "aws" or not endpoint:
+        endpoint = places.endpoint("CLOUDWATCH_LOGS", settings.region, environment)
+    stream = names.last_part(identity.instance_arn)
+    return Destination(endpoint, settings.region, settings.agent_log_group, stream, create_group=True)
 
 
 def _deadlines(settings: Settings) -> Deadlines:

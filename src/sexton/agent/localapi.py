@@ -5,13 +5,14 @@ GET /use                                      what its tasks are promised and ha
 GET /sizes                                    what each definition needed over time
 GET /why?task=ID                              what this host knows of a task, and what happened around it
 GET /net                                      tasks' networks here, and what their groups' rules have counted
-GET /logs?task=ID[&container=NAME&tail=N]     lines of a task's containers, as JSON lines; follow=1 stays open
+GET /logs?task=ID[&container=NAME&tail=N&since=T]   lines of a task's containers, as JSON lines; follow=1 stays open
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -103,6 +104,7 @@ class LocalApi:
         if not containers:
             return _json({"error": _nothing(runner, name)}, status=404)
         tail = request.query.get("tail", "0")
+        since = _number(request.query.get("since", ""))
         follow = request.query.get("follow") == "1"
         response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
         await response.prepare(request)
@@ -110,7 +112,7 @@ class LocalApi:
         copying = Nursery("logs")
         try:
             copies = [
-                copying.start(one.name, _copy(one.name, self._lines(one, tail, follow=follow), response, lock))
+                copying.start(one.name, _copy(one.name, self._lines(one, tail, since, follow=follow), response, lock))
                 for one in containers
             ]
             # A reader that hangs up is noticed even while the containers write nothing.
@@ -122,9 +124,13 @@ class LocalApi:
             await response.write_eof()
         return response
 
-    def _lines(self, one: KnownContainer, tail: str, *, follow: bool) -> AsyncIterator[LogLine]:
+    def _lines(self, one: KnownContainer, tail: str, since: float, *, follow: bool) -> AsyncIterator[LogLine]:
         lines = int(tail) if tail.isascii() and tail.isdigit() else 0
-        return self._runtime.logs(one.runtime_id, follow=follow, tail=lines)
+        return self._runtime.logs(one.runtime_id, follow=follow, tail=lines, since=since)
+
+
+def _number(text: str) -> float:
+    return float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) else 0.0
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:

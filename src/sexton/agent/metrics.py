@@ -107,6 +107,7 @@ class Metrics:
         yield CounterMetricFamily(
             "sexton_agent_telemetry_refusals", "Reports that were refused.", value=self._telemetry.refusals
         )
+        yield from self._logs()
         yield _gauge("sexton_engine_up", "Whether the container engine's events arrive.", float(self._engine.answering))
         yield _gauge(
             "sexton_engine_healthy",
@@ -122,6 +123,26 @@ class Metrics:
             yield error
         errors = CounterMetricFamily("sexton_agent_errors", "Lines logged at level error or worse.", value=log.errors())
         yield errors
+
+    def _logs(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        if self._context.logs is None:
+            return
+        now, standing = time.time(), self._context.logs.standing()
+        yield _gauge("sexton_agent_log_spool_bytes", "Log lines of tasks that wait to be delivered.", standing.held)
+        yield CounterMetricFamily(
+            "sexton_agent_log_lines_dropped", "Lines that found no room in the spool.", value=standing.dropped
+        )
+        yield CounterMetricFamily(
+            "sexton_agent_log_lines_refused", "Lines that their destination will never take.", value=standing.refused
+        )
+        late = GaugeMetricFamily(
+            "sexton_agent_log_undelivered_seconds", "How long a destination has taken nothing.", labels=("destination",)
+        )
+        for one in standing.waiting:
+            late.add_metric((one.destination,), now - one.since)
+        yield late
 
     def _process(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

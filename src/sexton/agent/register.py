@@ -102,6 +102,8 @@ def attributes(
         offered.append(_C + "task-iam-role")
     if endpoint_of_host and settings.task_roles_host:
         offered.append(_C + "task-iam-role-network-host")
+    if _C + "logging-driver.awslogs" in offered:
+        offered.append(_E + "execution-role-awslogs")
     if task_limits:
         offered += [_E + "task-cpu-mem-limit", _E + "increased-task-cpu-limit"]
     if networks.interfaces:

@@ -121,6 +121,10 @@ class RoleKeys:
         """Nothing of the task runs any more that could act in its role."""
         self._drop(task, TASK)
 
+    def kept(self, task: str) -> CredentialSource | None:
+        """The keys of a task's execution role as they come, if some have; without waiting."""
+        return _OfTask(self, task, EXECUTION) if self.find(task, EXECUTION) is not None else None
+
     def forget(self, task: str) -> None:
         """Nothing is left of the task."""
         for role in (EXECUTION, TASK):

@@ -213,6 +213,7 @@ class Caretaker:
             now=time.time(),
             uptime=uptime,
             before=None if uptime is None else self._baselines.before(name, uptime),
+            data_dir=self._options.data_dir,
         )
 
     def _scene_of_watcher(self, watcher: Watcher) -> Scene:

@@ -20,7 +20,7 @@ import msgspec
 
 from sexton.care.memory import recall, remember, state_file
 from sexton.care.probe import CouldNotLook, Looked, Outcome, Probe, Scene, Watcher
-from sexton.care.probes import containers, disk, engine, group_churn, memcg, oom, pressure, unit_turns, units
+from sexton.care.probes import containers, disk, engine, group_churn, log_lines, memcg, oom, pressure, unit_turns, units
 from sexton.core.finding import Finding, Severity, merged
 from sexton.host.offload import in_thread
 from sexton.host.proc import Boot, boot
@@ -37,6 +37,7 @@ PROBES: tuple[Probe, ...] = (
     disk.PROBE,
     pressure.PROBE,
     oom.PROBE,
+    log_lines.PROBE,
 )
 
 # What a daemon runs besides; one look has no use for them.
@@ -94,7 +95,9 @@ async def look_around(root: Path, docker_host: str, state_dir: Path, probes: tup
 
     def scene(probe: Probe) -> Scene:
         before = None if last is None or this_boot.uptime is None else last.before(probe.name, this_boot.uptime)
-        return Scene(root=root, docker_host=docker_host, now=now, uptime=this_boot.uptime, before=before)
+        return Scene(
+            root=root, docker_host=docker_host, now=now, uptime=this_boot.uptime, before=before, data_dir=state_dir
+        )
 
     sights = await asyncio.gather(*(take(probe, scene(probe)) for probe in probes))
     outcomes = ((sight.probe.name, sight.outcome) for sight in sights)

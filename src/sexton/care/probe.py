@@ -32,7 +32,8 @@ class Before(msgspec.Struct, frozen=True):
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What a probe is told: where the host is, what time it is, what it saw before. ``keep`` is a directory in which
-    a watcher may keep what must survive a restart, each in files of its own name; None: it keeps nothing."""
+    a watcher may keep what must survive a restart, each in files of its own name; None: it keeps nothing. ``data_dir``
+    is where this host's agent has its own, as far as is known."""
 
     root: Path
     docker_host: str
@@ -40,6 +41,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     uptime: float | None
     before: Before | None = None
     keep: Path | None = None
+    data_dir: Path | None = None
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,9 +22,10 @@ from sexton.cli.events import events
 from sexton.cli.findings import explain_command, findings_app, fix_command
 from sexton.cli.gate import gate_command
 from sexton.cli.keys import keys_app
+from sexton.cli.logs import logs
 from sexton.cli.net import net_command
 from sexton.cli.replay import replay_command
-from sexton.cli.tasks import logs, ps, why
+from sexton.cli.tasks import ps, why
 from sexton.cli.top import top
 from sexton.cli.zombies import zombies_command
 

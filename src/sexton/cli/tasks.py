@@ -1,4 +1,4 @@
-"""``sexton ps``, ``sexton why`` and ``sexton logs``: the tasks of a cluster, one task's story, one task's lines."""
+"""``sexton ps`` and ``sexton why``: the tasks of a cluster, one task's story."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-import aiohttp
 import msgspec
 import typer
 
-from sexton.cli.connection import api, ask_agent, call, fail, local
+from sexton.cli.connection import api, ask_agent, call, fail
 from sexton.cloud.client import EcsClient, Unreachable
 from sexton.cloud.credentials import NoCredentials
 from sexton.core import names
@@ -174,7 +173,7 @@ def _api_knows(cluster: str, here: _FromHost) -> bool:
 
 
 async def _explain(client: EcsClient, cluster: str, given: str, evidence: Evidence | None) -> Explanation:
-    task = await _find(client, cluster, given)
+    task = await find_task(client, cluster, given)
     definition = await client.call(
         "DescribeTaskDefinition",
         ecs.DescribeTaskDefinitionRequest(task_definition=task.task_definition_arn),
@@ -191,7 +190,7 @@ async def _explain(client: EcsClient, cluster: str, given: str, evidence: Eviden
     return explain(task, definition.task_definition, found[0] if found else None, time.time(), evidence)
 
 
-async def _find(client: EcsClient, cluster: str, given: str) -> ecs.Task:
+async def find_task(client: EcsClient, cluster: str, given: str) -> ecs.Task:
     """A task by what a person types: a whole id or ARN, or the start of an id when it is enough."""
     answer = await client.call(
         "DescribeTasks", ecs.DescribeTasksRequest(cluster=cluster, tasks=(given,)), ecs.DescribeTasksResponse
@@ -209,49 +208,3 @@ async def _find(client: EcsClient, cluster: str, given: str) -> ecs.Task:
     if matching:
         raise fail(f"{len(matching)} tasks of cluster {cluster} begin with '{start}'; give more of the id")
     raise fail(f"cluster {cluster} has no task '{given}'; 'sexton ps --all' lists them")
-
-
-class _Line(msgspec.Struct, frozen=True):
-    container: str
-    stream: str = "stdout"
-    text: str = ""
-    time: float = 0.0
-    error: str = ""
-
-
-def logs(
-    task: str = typer.Argument(help="The task's id, or the start of it."),
-    container: str = typer.Argument("", help="One container of it; without, all of them."),
-    follow: bool = typer.Option(False, "--follow", "-f", help="Go on as it writes."),
-    tail: int = typer.Option(0, "--tail", "-n", min=0, help="Only so many of the last lines; 0 means all."),
-) -> None:
-    """Show what a task on this host has written."""
-    try:
-        asyncio.run(_logs(task, container, follow=follow, tail=tail))
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    except BrokenPipeError:
-        raise typer.Exit(0) from None
-
-
-async def _logs(task: str, container: str, *, follow: bool, tail: int) -> None:
-    fields = {"task": task, "tail": str(tail), "follow": "1" if follow else "0"}
-    if container:
-        fields["container"] = container
-    seen: set[str] = set()
-    failed = False
-    async with local("/logs", fields) as answer:
-        try:
-            async for raw in answer.content:
-                line = msgspec.json.decode(raw, type=_Line)
-                seen.add(line.container)
-                if line.error:
-                    failed = True
-                    typer.echo(f"sexton: cannot read the log of {line.container}: {line.error}", err=True)
-                    continue
-                prefix = f"{line.container} | " if not container else ""
-                typer.echo(prefix + line.text, err=line.stream == "stderr")
-        except aiohttp.ClientPayloadError:
-            raise fail("the agent ended while its log was read") from None
-    if failed:
-        raise typer.Exit(1)

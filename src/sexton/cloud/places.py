@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 # The name a service has in its setting, and the first label of its host at AWS.
 _SSM, _SECRETS, _ECR, _S3, _STS = "SSM", "SECRETS_MANAGER", "ECR", "S3", "STS"
-_CLOUDWATCH = "CLOUDWATCH"
+_CLOUDWATCH, _LOGS = "CLOUDWATCH", "CLOUDWATCH_LOGS"
 HOSTS = {
     _SSM: "ssm",
     _SECRETS: "secretsmanager",
@@ -17,6 +17,7 @@ HOSTS = {
     _S3: "s3",
     _STS: "sts",
     _CLOUDWATCH: "monitoring",
+    _LOGS: "logs",
 }
 # Partitions whose names end otherwise, by the beginning of their regions.
 _SUFFIXES = {

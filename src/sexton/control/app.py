@@ -34,6 +34,8 @@ from sexton.control.keystore import Keystore
 from sexton.control.leader import LEASE_SECONDS, Leadership
 from sexton.control.link.acs import AcsLink
 from sexton.control.link.tcs import TcsLink
+from sexton.control.logs.door import LogsDoor
+from sexton.control.logs.shelf import Shelf
 from sexton.control.ops import clusters
 from sexton.control.own.door import OwnDoor
 from sexton.control.own.events import EventsPath
@@ -64,6 +66,9 @@ KEYS_FILE = "keys.json"
 STORE_FILE = "control.db"
 ROLES_FILE = "roles.toml"
 STARTING = ServerException("The control plane is starting; try again.")
+LOGS_FOLDER = "logs"
+# The log endpoint that leaves it to AWS.
+TO_AWS = "aws"
 
 
 class CannotListen(Exception):  # noqa: N818 - the message is for a person
@@ -92,6 +97,8 @@ class Options(NamedTuple):
     events_kept: int = KEPT  # how many events the stream keeps
     lease: float = LEASE_SECONDS  # how long a replica that died is waited for, where several share a store
     roles: Path | None = None  # the roles file; there may be none at the path
+    log_bytes: int = 1 << 30  # what log groups may take on the disk
+    log_endpoint: str = ""  # where tasks' logs go: a URL, "aws", or empty for this control plane
     limits: Limits = LIMITS
     pace: Pace = ECS  # of the service scheduler
     keep_stopped: float = retention.KEEP_STOPPED_SECONDS  # seconds for which a stopped task is shown
@@ -113,6 +120,7 @@ class ControlPlane:
         self._streams: EventsPath | None = None
         self._book: Rolebook | None = None
         self._http: aiohttp.ClientSession | None = None
+        self._shelf: Shelf | None = None
         self.role_keys: RoleKeys | None = None
         self.own_words: tuple[str, ...] = ()
         self.port = 0
@@ -195,6 +203,7 @@ class ControlPlane:
             ) from None
         identity = IdentityCheck.load(options.identity) if options.identity else None
         context = indexed._replace(endpoint=self.endpoint, identity=identity, roles=role_keys)
+        context = context._replace(log_endpoint=self._log_endpoint(shared), logs=await self._open_shelf(shared))
         if isinstance(store, Distant):
             context = context._replace(replica=replica_name(), gates=Gates(), trouble=lambda: store.trouble)
             self._leadership = Leadership(store, context.replica, ttl=options.lease)
@@ -209,12 +218,28 @@ class ControlPlane:
         self._door = FrontDoor(
             Dispatcher(context, verifier),
             QueryDoor(context, Verifier(self._keys.find, sessions=role_keys.session, services=tuple(SERVICES))),
+            LogsDoor(context, Verifier(self._keys.find, sessions=role_keys.session, services=("logs",))),
             {"/acs/ws": acs.serve, "/tcs/ws": tcs.serve},
             options.limits.body,
             self._own_paths(store, context, verifier),
             context.trouble,
         )
         log.info("control plane ready", extra={"endpoint": self.endpoint, "revision": records.revision})
+
+    def _log_endpoint(self, shared: bool) -> str:
+        """Where tasks' logs go that name no place: here, unless it was said or others share the store."""
+        chosen = self._options.log_endpoint
+        if chosen == TO_AWS:
+            return ""
+        return chosen or ("" if shared else self.endpoint)
+
+    async def _open_shelf(self, shared: bool) -> Shelf | None:
+        """Logs are kept by one control plane: the one that has its store to itself, or that it was said of."""
+        if shared and self._options.log_endpoint != self.endpoint:
+            return None
+        self._shelf = Shelf(self._options.data_dir / LOGS_FOLDER, self._options.log_bytes)
+        await self._shelf.open()
+        return self._shelf
 
     def _own_paths(self, store: Store, context: Context, verifier: Verifier) -> Upgrade:
         assert self._keys is not None
@@ -282,6 +307,8 @@ class ControlPlane:
         await self._nursery.close()
         if self._http is not None:
             await self._http.close()
+        if self._shelf is not None:
+            await self._shelf.close()
         if self._store is not None:
             await self._store.close()
         log.info("control plane stopped")

@@ -19,6 +19,7 @@ from sexton.cloud.sigv4_verify import Verified
 from sexton.control.eventlog import KEPT, EventLog
 from sexton.control.gates import Gates
 from sexton.control.identity import IdentityCheck
+from sexton.control.logs.shelf import Shelf
 from sexton.control.network import Network
 from sexton.control.records import ClusterRecord, Entry, Records
 from sexton.control.revisions import Revisions
@@ -74,6 +75,8 @@ class Context(NamedTuple):
     events: EventLog | None = None
     identity: IdentityCheck | None = None  # None: documents are taken unsigned
     roles: RoleKeys | None = None  # None: no role is looked at
+    logs: Shelf | None = None  # None: no logs are kept here
+    log_endpoint: str = ""  # where tasks send what they log, unless their definition says; empty means AWS
     trouble: Callable[[], str] = str  # what keeps the store from taking writes; empty while nothing does
     new_id: Callable[[], str] = lambda: secrets.token_hex(16)
     clock: Callable[[], float] = time.time

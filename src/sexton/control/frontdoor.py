@@ -5,6 +5,7 @@ Only shapes of HTTP are judged here; who may do what is decided behind, where th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
@@ -12,6 +13,9 @@ from aiohttp import web
 
 from sexton import __version__
 from sexton.control.dispatch import Dispatcher
+from sexton.control.logs.door import MOST_BODY as MOST_LOGS
+from sexton.control.logs.door import PREFIX as LOGS_PREFIX
+from sexton.control.logs.door import LogsDoor
 from sexton.control.own.door import PREFIX
 from sexton.control.query.door import FORM, XML, QueryDoor
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
@@ -28,6 +32,10 @@ from sexton.wire.errors import (
 # Many times the largest request that the service model allows.
 MOST_BODY = 1 << 20
 JSON = "application/x-amz-json-1.1"
+# Batches of log lines may be larger. So many of those that are larger than this are taken in at once, so that what
+# strangers send fills no memory before it is known whose it is.
+LARGE_BODY = 128 << 10
+LARGE_AT_ONCE = 4
 
 # On an answer from memory while the store is away: true when it was last seen, and perhaps no longer.
 STALE_HEADER = "x-sexton-stale"
@@ -42,6 +50,7 @@ class FrontDoor:
         self,
         dispatcher: Dispatcher,
         query: QueryDoor,
+        logs: LogsDoor,
         upgrades: dict[str, Upgrade],
         body_seconds: float,
         own: Upgrade,
@@ -49,6 +58,8 @@ class FrontDoor:
     ) -> None:
         self._dispatcher = dispatcher
         self._query = query
+        self._logs = logs
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._upgrades = upgrades
         self._body_seconds = body_seconds
         self._own = own
@@ -74,10 +85,18 @@ class FrontDoor:
         return web.Response(status=503 if lost else 200, body=body, content_type="application/json")
 
     async def _api(self, request: web.BaseRequest) -> web.StreamResponse:
+        if (request.headers.get("X-Amz-Target") or "").startswith(LOGS_PREFIX):
+            if (request.content_length or MOST_LOGS) <= LARGE_BODY:
+                return await self._answer(request, MOST_LOGS)
+            async with self._large:
+                return await self._answer(request, MOST_LOGS)
+        return await self._answer(request, MOST_BODY)
+
+    async def _answer(self, request: web.BaseRequest, most: int) -> web.StreamResponse:
         try:
-            body = await read_body(request, MOST_BODY, self._body_seconds)
+            body = await read_body(request, most, self._body_seconds)
         except BodyTooLarge:
-            return refuse(RequestEntityTooLargeException(f"The body is longer than {MOST_BODY} bytes."), 413)
+            return refuse(RequestEntityTooLargeException(f"The body is longer than {most} bytes."), 413)
         except BodyTooSlow:
             return refuse(EcsError("The body did not arrive in time.", code="RequestTimeout"), 408)
         except BodyBroken:
@@ -107,6 +126,9 @@ class FrontDoor:
         *,
         secure: bool,
     ) -> Told:
+        if target is not None and target.startswith(LOGS_PREFIX):
+            logged = await self._logs.serve(target, headers, body, remote, secure=secure)
+            return Told(logged.status, {"Content-Type": JSON, "x-amzn-RequestId": logged.request_id}, logged.body)
         if target is None and form:
             said = await self._query.serve("/", headers, body, remote, secure=secure)
             return Told(said.status, {"Content-Type": XML, "x-amzn-RequestId": said.request_id}, said.body)

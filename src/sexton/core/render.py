@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sexton.core import names, sourced
+from sexton.core import awslogs, names, sourced
 from sexton.core.resources import CPU_PER_CORE, number
 from sexton.wire import acs_task, ecs
 
@@ -28,8 +28,11 @@ def payload(
     definition: ecs.TaskDefinition,
     account: str,
     interfaces: tuple[acs_task.ElasticNetworkInterface, ...] | None = None,
+    *,
+    log_endpoint: str = "",
 ) -> acs_task.Task:
-    """The payload of one task, with the desired status its record has."""
+    """The payload of one task, with the desired status its record has. ``log_endpoint`` is where its lines go by the
+    driver awslogs, unless its definition says; nothing means AWS."""
     overrides = task.overrides or ecs.TaskOverride()
     own = {one.name: one for one in overrides.container_overrides or ()}
     arns = {one.name: one.container_arn for one in task.containers or ()}
@@ -43,7 +46,15 @@ def payload(
         version=str(definition.revision),
         desired_status="STOPPED" if task.desired_status == "STOPPED" else "RUNNING",
         containers=tuple(
-            _container(one, own.get(one.name), definition, arns.get(one.name), region)
+            _container(
+                one,
+                own.get(one.name),
+                definition,
+                arns.get(one.name),
+                region,
+                _log(one, task.task_arn, log_endpoint),
+                bool(overrides.execution_role_arn or definition.execution_role_arn),
+            )
             for one in definition.container_definitions or ()
         ),
         volumes=tuple(_volume(one) for one in definition.volumes or ()),
@@ -89,6 +100,8 @@ def _container(
     definition: ecs.TaskDefinition,
     arn: str | None,
     region: str,
+    log: dict[str, Any] | None,
+    execution_role: bool,
 ) -> acs_task.Container:
     own = own or ecs.ContainerOverride()
     environment = {pair.name or "": pair.value or "" for pair in one.environment or ()}
@@ -120,7 +133,7 @@ def _container(
         docker_config=acs_task.DockerConfig(
             version=DOCKER_API,
             config=_text(_config(one)),
-            host_config=_text(_host_config(one, own, definition, memory)),
+            host_config=_text(_host_config(one, own, definition, memory) | ({"LogConfig": log} if log else {})),
         ),
         overrides=_text(command),
         environment_files=tuple(
@@ -130,6 +143,7 @@ def _container(
         secrets=sourced.secrets(one, region),
         registry_authentication=sourced.registry(one, definition, region),
         health_check_type="docker" if one.health_check else None,
+        logs_auth_strategy=awslogs.EXECUTION_ROLE if log and log["Type"] == awslogs.DRIVER and execution_role else None,
         depends_on=tuple(
             acs_task.ContainerDependency(container_name=wait.container_name, condition=wait.condition)
             for wait in one.depends_on or ()
@@ -139,6 +153,16 @@ def _container(
         restart_policy=_restart(one.restart_policy),
         container_arn=arn,
     )
+
+
+def _log(one: ecs.ContainerDefinition, task_arn: str | None, endpoint: str) -> dict[str, Any] | None:
+    """How a container logs, in the engine's words."""
+    if one.log_configuration is None:
+        return None
+    driver, options = one.log_configuration.log_driver, one.log_configuration.options or {}
+    if driver == awslogs.DRIVER:
+        options = awslogs.rendered(options, one.name or "", names.last_part(task_arn or ""), endpoint)
+    return {"Type": driver, "Config": options}
 
 
 def _port(mapping: ecs.PortMapping) -> acs_task.PortMapping:
@@ -222,11 +246,6 @@ def _host_config(
         "Sysctls": {control.namespace: control.value for control in one.system_controls or ()},
         "MemoryReservation": reservation * MIB if reservation else None,
     }
-    if one.log_configuration:
-        config["LogConfig"] = {
-            "Type": one.log_configuration.log_driver,
-            "Config": one.log_configuration.options or {},
-        }
     if one.linux_parameters:
         config.update(_linux(one.linux_parameters, memory))
     return _present(config)

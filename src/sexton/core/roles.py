@@ -39,6 +39,17 @@ AGENT_OPERATIONS = frozenset(
 )
 
 
+# What an agent's key may do with logs: send what its tasks write. Nothing of what others wrote.
+AGENT_LOGS = frozenset({"CreateLogGroup", "CreateLogStream", "PutLogEvents"})
+
+
+def may_log(role: Role, operation: str) -> bool:
+    """Whether a key of this role may call an operation of CloudWatch Logs."""
+    if role is Role.READ:
+        return operation.startswith(("Describe", "List", "Get", "Filter"))
+    return role is Role.ADMIN or operation in AGENT_LOGS
+
+
 def may(role: Role, operation: str) -> bool:
     """Whether a key of this role may call an operation at all."""
     if role is Role.ADMIN:

@@ -28,6 +28,10 @@ def _namespace(raw: str) -> str:
     return raw
 
 
+def _log_endpoint(raw: str) -> str:
+    return raw if raw == "aws" else _url(raw)
+
+
 ROWS: tuple[Setting, ...] = (
     Setting("SEXTON_LISTEN", "listen", values.text, "address and port of the control plane"),
     Setting(
@@ -76,6 +80,36 @@ ROWS: tuple[Setting, ...] = (
         "events_kept",
         partial(values.integer, lowest=1, highest=10_000_000),
         "events that the stream of state changes keeps; the oldest go",
+    ),
+    Setting(
+        "SEXTON_LOG_SPOOL_MB",
+        "log_spool",
+        partial(values.integer, lowest=8, highest=1_000_000),
+        "disk for lines of tasks with the driver awslogs that cannot be delivered yet; what finds no room is dropped "
+        "and counted",
+        "MiB",
+    ),
+    Setting(
+        "SEXTON_AGENT_LOG_GROUP",
+        "agent_log_group",
+        values.text,
+        "log group that gets the agent's own log as well, in a stream named after the container instance; made when it "
+        "is not there. It is at SEXTON_LOGS_ENDPOINT, else where the agent's tasks come from, else in CloudWatch",
+    ),
+    Setting(
+        "SEXTON_LOGS_MAX_MB",
+        "logs_max",
+        partial(values.integer, lowest=16, highest=10_000_000),
+        "disk that the control plane's log groups may take, compressed; beyond it the oldest lines leave",
+        "MiB",
+    ),
+    Setting(
+        "SEXTON_LOGS_ENDPOINT",
+        "logs_endpoint",
+        _log_endpoint,
+        "where tasks with the driver awslogs send their lines unless their definition names an endpoint: a URL, or aws "
+        "for CloudWatch; empty means this control plane",
+        strict=True,
     ),
     Setting(
         "SEXTON_ADVERTISE",

@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reserved_ports: tuple[int, ...] = (22, 2375, 2376, 51678, 51679)
     reserved_ports_udp: tuple[int, ...] = ()
     reserved_memory: int = 0
-    logging_drivers: tuple[str, ...] = ("json-file", "none")
+    logging_drivers: tuple[str, ...] = ("json-file", "syslog", "awslogs", "fluentd", "none")
     disable_privileged: bool = False
     selinux: bool = False
     apparmor: bool = False
@@ -139,6 +139,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     identity_certificates: str = ""
     roles: str = "/etc/sexton/roles.toml"
     advertise: str = ""
+    log_spool: int = 256
+    agent_log_group: str = ""
+    logs_max: int = 1024
+    logs_endpoint: str = ""
     tls_cert: str = ""
     tls_key: str = ""
     insecure_plaintext: bool = False

@@ -41,7 +41,16 @@ class Items(NamedTuple):
     item: Text | Number | Nested | None = None
 
 
-Rule: TypeAlias = Text | Number | Nested | Items
+class Entries(NamedTuple):
+    """A map of texts: how many entries, and what each key and value must satisfy."""
+
+    minimum: int | None = None
+    maximum: int | None = None
+    key: Text | None = None
+    value: Text | None = None
+
+
+Rule: TypeAlias = Text | Number | Nested | Items | Entries
 
 
 class Member(NamedTuple):

@@ -12,15 +12,16 @@ when there is something to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from operator import attrgetter
+from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from sexton.wire import ecs
-from sexton.wire.constraint_rules import Items, Member, Nested, Number, Rule, Text
+from sexton.wire.constraint_rules import Entries, Items, Member, Nested, Number, Rule, Structure, Text
 from sexton.wire.constraints_table import CONSTRAINTS
 from sexton.wire.scalars import JsonValue
 
@@ -59,16 +60,56 @@ class _Plan(NamedTuple):
     union: Callable[[Struct], tuple[JsonValue, ...]] | None
 
 
-_plans: dict[str, _Plan] = {}
+class Demands:
+    """What one service demands of its requests: its shapes, its table, and the checks made of them."""
+
+    def __init__(self, shapes: ModuleType, table: Mapping[str, Structure]) -> None:
+        self._shapes = shapes
+        self._table = table
+        self._plans: dict[str, _Plan] = {}
+
+    def check(self, request: Struct) -> list[Violation]:
+        """Every violation of a request, in the order of the model."""
+        found: list[Violation] = []
+        name = type(request).__name__
+        if name in self._table:
+            self.structure(name, request, None, found)
+        return found
+
+    def structure(self, name: str, value: Struct, path: _Path, found: list[Violation]) -> None:
+        plan = self._plans.get(name) or self._make_plan(name)
+        for member, (wire, required, inspect) in zip(plan.values(value), plan.members, strict=True):
+            if member is None:
+                if required:
+                    found.append(Violation(_spell((path, wire)), None, "Member must not be null"))
+            elif inspect is not None:
+                inspect(member, (path, wire), found)
+        if plan.union is not None and sum(member is not None for member in plan.union(value)) != 1:
+            found.append(Violation(_spell(path), _show(value), "Member must have exactly one of its members set"))
+
+    def choices(self, name: str) -> type[StrEnum]:
+        words: type[StrEnum] = getattr(self._shapes, name)
+        return words
+
+    def _make_plan(self, name: str) -> _Plan:
+        structure = self._table[name]
+        shape = getattr(self._shapes, name)
+        wires = dict(zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True))
+        plan = _Plan(
+            _attributes([member.attribute for member in structure.members]),
+            tuple((member.wire, member.required, _member_check(self, member)) for member in structure.members),
+            _attributes([wires[wire] for wire in structure.union]) if structure.union else None,
+        )
+        self._plans[name] = plan
+        return plan
+
+
+_ECS = Demands(ecs, CONSTRAINTS)
 
 
 def check(request: Struct) -> list[Violation]:
-    """Every violation of a request of the ECS API, in the order of the model."""
-    found: list[Violation] = []
-    name = type(request).__name__
-    if name in CONSTRAINTS:
-        _check_structure(name, request, None, found)
-    return found
+    """Every violation of a request of the ECS API, in the order of its model."""
+    return _ECS.check(request)
 
 
 def describe(violations: list[Violation]) -> str:
@@ -76,31 +117,6 @@ def describe(violations: list[Violation]) -> str:
     count = len(violations)
     listed = "; ".join(str(violation) for violation in violations[:MAX_VIOLATIONS_SHOWN])
     return f"{count} validation error{'s' if count > 1 else ''} detected: {listed}"
-
-
-def _check_structure(name: str, value: Struct, path: _Path, found: list[Violation]) -> None:
-    plan = _plans.get(name) or _make_plan(name)
-    for member, (wire, required, inspect) in zip(plan.values(value), plan.members, strict=True):
-        if member is None:
-            if required:
-                found.append(Violation(_spell((path, wire)), None, "Member must not be null"))
-        elif inspect is not None:
-            inspect(member, (path, wire), found)
-    if plan.union is not None and sum(member is not None for member in plan.union(value)) != 1:
-        found.append(Violation(_spell(path), _show(value), "Member must have exactly one of its members set"))
-
-
-def _make_plan(name: str) -> _Plan:
-    structure = CONSTRAINTS[name]
-    shape = getattr(ecs, name)
-    wires = dict(zip(shape.__struct_encode_fields__, shape.__struct_fields__, strict=True))
-    plan = _Plan(
-        _attributes([member.attribute for member in structure.members]),
-        tuple((member.wire, member.required, _member_check(member)) for member in structure.members),
-        _attributes([wires[wire] for wire in structure.union]) if structure.union else None,
-    )
-    _plans[name] = plan
-    return plan
 
 
 def _attributes(names: list[str]) -> Callable[[Struct], tuple[JsonValue, ...]]:
@@ -114,18 +130,20 @@ def _attributes(names: list[str]) -> Callable[[Struct], tuple[JsonValue, ...]]:
     return several
 
 
-def _member_check(member: Member) -> _Check | None:
-    return None if member.rule is None else _rule_check(member.rule)
+def _member_check(demands: Demands, member: Member) -> _Check | None:
+    return None if member.rule is None else _rule_check(demands, member.rule)
 
 
-def _rule_check(rule: Rule) -> _Check:
+def _rule_check(demands: Demands, rule: Rule) -> _Check:
     match rule:
         case Nested(name):
-            return lambda value, path, found: _check_structure(name, value, path, found)
+            return lambda value, path, found: demands.structure(name, value, path, found)
         case Items():
-            return _items_check(rule)
+            return _items_check(demands, rule)
+        case Entries():
+            return _entries_check(demands, rule)
         case Text() | Number():
-            return _scalar_check(_scalar(rule))
+            return _scalar_check(_scalar(demands, rule))
 
 
 def _scalar_check(violated: _Scalar) -> _Check:
@@ -137,11 +155,29 @@ def _scalar_check(violated: _Scalar) -> _Check:
     return inspect
 
 
-def _items_check(rule: Items) -> _Check:
+def _entries_check(demands: Demands, rule: Entries) -> _Check:
+    length = _length(rule.minimum, rule.maximum)
+    parts = [("keys", rule.key), ("values", rule.value)]
+    inner = [(word, _scalar(demands, one)) for word, one in parts if one is not None]
+
+    def inspect(value: JsonValue, path: _Path, found: list[Violation]) -> None:
+        told = (length(value) or []) if length is not None else []
+        for word, violated in inner:
+            texts = value if word == "keys" else value.values()
+            wrong = dict.fromkeys(constraint for text in texts for constraint in violated(text) or ())
+            if wrong:
+                told.append(f"Map {word} must satisfy constraint: [{', '.join(wrong)}]")
+        shown = f"[{len(value)} entries]"
+        found.extend(Violation(_spell(path), shown, constraint) for constraint in told)
+
+    return inspect
+
+
+def _items_check(demands: Demands, rule: Items) -> _Check:
     length = _length(rule.minimum, rule.maximum)
     checks = [_scalar_check(length)] if length is not None else []
     if rule.item is not None:
-        checks.append(_item_check(rule.item))
+        checks.append(_item_check(demands, rule.item))
 
     def inspect(value: JsonValue, path: _Path, found: list[Violation]) -> None:
         for one in checks:
@@ -150,7 +186,7 @@ def _items_check(rule: Items) -> _Check:
     return checks[0] if len(checks) == 1 else inspect
 
 
-def _item_check(rule: Text | Number | Nested) -> _Check:
+def _item_check(demands: Demands, rule: Text | Number | Nested) -> _Check:
     if isinstance(rule, Nested):
         name = rule.shape
 
@@ -158,11 +194,11 @@ def _item_check(rule: Text | Number | Nested) -> _Check:
             for place, item in enumerate(value, start=1):
                 if len(found) >= MAX_VIOLATIONS:
                     return
-                _check_structure(name, item, (path, place), found)
+                demands.structure(name, item, (path, place), found)
 
         return inspect_structures
 
-    violated = _scalar(rule)
+    violated = _scalar(demands, rule)
 
     def inspect_scalars(value: tuple[JsonValue, ...], path: _Path, found: list[Violation]) -> None:
         # The service tells a list of scalars as one violation of the list, with the inner constraints in brackets.
@@ -174,11 +210,11 @@ def _item_check(rule: Text | Number | Nested) -> _Check:
     return inspect_scalars
 
 
-def _scalar(rule: Text | Number) -> _Scalar:
+def _scalar(demands: Demands, rule: Text | Number) -> _Scalar:
     if isinstance(rule, Number):
         return _bounds(rule, "have value")
     if rule.choices is not None:
-        return _choices(rule.choices)
+        return _choices(demands.choices(rule.choices))
     length = _length(rule.minimum, rule.maximum)
     if rule.expression is None:
         return length or (lambda _: None)
@@ -192,8 +228,7 @@ def _scalar(rule: Text | Number) -> _Scalar:
     return violated
 
 
-def _choices(name: str) -> _Scalar:
-    words: type[StrEnum] = getattr(ecs, name)
+def _choices(words: type[StrEnum]) -> _Scalar:
     known = frozenset(word.value for word in words)
     wrong = [f"Member must satisfy enum value set: [{', '.join(word.value for word in words)}]"]
     return lambda value: None if value in known else wrong

@@ -208,6 +208,45 @@ class UpdateInProgressException(EcsError):
     pass
 
 
+# Codes of CloudWatch Logs beyond those that it shares with ECS.
+
+
+class InvalidOperationException(EcsError):
+    pass
+
+
+class InvalidSequenceTokenException(EcsError):
+    pass
+
+
+class DataAlreadyAcceptedException(EcsError):
+    pass
+
+
+class OperationAbortedException(EcsError):
+    pass
+
+
+class ResourceAlreadyExistsException(EcsError):
+    pass
+
+
+class ServiceUnavailableException(EcsError):
+    default_status = 503
+
+
+class TooManyTagsException(EcsError):
+    pass
+
+
+class UnsupportedOperationException(EcsError):
+    """An operation of the service that this control plane does not serve."""
+
+
+class ValidationException(EcsError):
+    pass
+
+
 # Codes of the protocol in front of every operation.
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import botocore.session
 from hypothesis import strategies as st
 
-MODEL = botocore.session.get_session().get_service_model("ecs")
+SESSION = botocore.session.get_session()
+MODEL = SESSION.get_service_model("ecs")
 
 # What the world has, under the members that name it; given as it is, or slightly wrong.
 KNOWN = {
@@ -36,7 +37,15 @@ KNOWN = {
     "clientToken": ["t1", "t2"],
     "cpu": ["256", "1 vCPU", "inf vcpu", "-1", "1e400 vcpu", "9" * 5000],
     "memory": ["512", "1 GB", "nan gb", "x"],
-    "nextToken": ["77", "zz", "ff"],
+    "nextToken": ["77", "zz", "ff", f"f/{7:056}/s", f"b/{10**30:056}/s"],
+    # Of CloudWatch Logs.
+    "logGroupName": ["/g", "/h", "/none"],
+    "logGroupIdentifier": ["/g", "arn:aws:logs:us-east-1:123456789012:log-group:/g"],
+    "logStreamName": ["s", "t", "none"],
+    "logStreamNames": ["s", "t"],
+    "filterPattern": ["a", '"a b" -c', "{ $.a = 1 }", "[a, ..., b > 1]", "{ $.a"],
+    "orderBy": ["LastEventTime", "LogStreamName"],
+    "timestamp": [1_800_000_000_000, 1_799_999_999_000],
 }
 
 # Members without which hardly any request means anything.
@@ -86,7 +95,7 @@ def of_shape(shape: Any, member: str, depth: int, fair: bool) -> st.SearchStrate
         case "string":
             return st.sampled_from(known[:2] or getattr(shape, "enum", None) or ["web", "a", "b-1"])
         case "integer" | "long" | "double" | "float" | "timestamp":
-            return fair_whole
+            return st.sampled_from(known) if known else fair_whole
         case "boolean":
             return st.booleans()
         case "list":
@@ -125,8 +134,8 @@ def of_structure(shape: Any, depth: int, fair: bool) -> st.SearchStrategy[dict[s
     return structure()
 
 
-def requests(operation: str) -> st.SearchStrategy[dict[str, Any]]:
-    shape = MODEL.operation_model(operation).input_shape
+def requests(operation: str, service: str = "ecs") -> st.SearchStrategy[dict[str, Any]]:
+    shape = SESSION.get_service_model(service).operation_model(operation).input_shape
     return st.one_of(of_structure(shape, 0, True), of_structure(shape, 0, False))
 
 

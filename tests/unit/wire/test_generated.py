@@ -6,13 +6,14 @@ import generate_wire
 import msgspec
 import pytest
 
-from sexton.wire import ecs, errors
+from sexton.wire import ecs, errors, logs
 
 MODEL = generate_wire.load_model()
+LOGS = generate_wire.load_logs_model()
 
 
 @pytest.mark.parametrize(
-    "path, text", generate_wire.render_all(MODEL).items(), ids=lambda value: getattr(value, "name", "")
+    "path, text", generate_wire.render_all(MODEL, LOGS).items(), ids=lambda value: getattr(value, "name", "")
 )
 def test_committed_file_is_what_the_generator_writes(path, text):
     assert path.read_text() == text, "run python scripts/generate_wire.py"
@@ -40,10 +41,22 @@ def test_every_operation_is_there_with_its_shapes_and_errors():
         assert all(code in errors.EcsError.known for code in known.errors)
 
 
-@pytest.mark.parametrize("operation", ecs.OPERATIONS.values(), ids=lambda operation: operation.name)
+def test_the_served_operations_of_cloudwatch_logs_have_their_shapes_and_errors_and_the_others_are_named():
+    assert set(logs.OPERATIONS) == set(LOGS["operations"]) == set(generate_wire.LOGS_SERVED)
+    assert "StartQuery" in logs.REFUSED and not logs.REFUSED & set(logs.OPERATIONS)
+    assert LOGS["metadata"]["targetPrefix"] == logs.TARGET_PREFIX
+    for name, shape in generate_wire.structures(LOGS):
+        assert list(getattr(logs, name).__struct_encode_fields__) == list(shape["members"]), name
+    for known in logs.OPERATIONS.values():
+        assert all(code in errors.EcsError.known for code in known.errors), known.name
+
+
+@pytest.mark.parametrize(
+    "operation", [*ecs.OPERATIONS.values(), *logs.OPERATIONS.values()], ids=lambda operation: operation.name
+)
 def test_every_operation_decodes_an_empty_object(operation):
     """Resolves every annotation reachable from the operation."""
-    for shape in (operation.request, operation.response):
+    for shape in filter(None, (operation.request, operation.response)):
         assert msgspec.json.encode(msgspec.json.decode(b"{}", type=shape)) == b"{}"
 
 

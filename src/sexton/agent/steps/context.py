@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from sexton.agent.logs.ways import Ways
 from sexton.agent.metadata.file import MetadataFiles
 from sexton.agent.networks import Networks
 from sexton.agent.ports import PortAllocator
@@ -38,6 +39,7 @@ class StepContext(NamedTuple):
     clock: Callable[[], float] = time.time
     files: MetadataFiles | None = None
     variables: Callable[[acs_task.Task, str], Mapping[str, str]] = lambda task, container: {}
+    logs: Ways | None = None  # None: log drivers are given to the engine as they are
 
 
 Step = Callable[[StepContext, DesiredTask, acs_task.Container, KnownContainer], Awaitable[Event]]

@@ -6,8 +6,12 @@ carries our labels is then taken as it is, and one that does not is left alone.
 
 from __future__ import annotations
 
+from typing import Any
+
+from sexton.agent.logs.ways import NoWay, options_of
 from sexton.agent.networks import FAILED, NetworkFault
 from sexton.agent.ports import NoPort
+from sexton.agent.rolekeys import MissingRole
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.prepare import gave_up
 from sexton.agent.steps.resolve import local_image
@@ -45,10 +49,13 @@ async def create(
             more_binds=context.files.prepare(desired, known) if context.files is not None else (),
             joins=joins,
         )
+        await _log_ways(context, desired, container, body)
     except (BadPayload, portmap.BadMapping) as error:
         return _failed(context, known, str(error))
     except (NotFetched, NetworkFault) as error:
         return gave_up(context, known, str(error))
+    except NoWay as error:
+        return _failed(context, known, f"CannotStartContainerError: failed to initialize logging driver: {error}")
     except NoPort as error:
         return _failed(context, known, f"CannotCreateContainerError: {error}")
     except OSError as error:
@@ -98,6 +105,22 @@ async def _network(context: StepContext, desired: DesiredTask) -> str:
         return await context.networks.join(desired)
     except Refused as error:
         raise NetworkFault(FAILED + str(error)) from None
+
+
+async def _log_ways(
+    context: StepContext, desired: DesiredTask, container: acs_task.Container, body: dict[str, Any]
+) -> None:
+    """What the container writes by the driver awslogs goes through this host's relay."""
+    log = options_of(body)
+    if log is None or context.logs is None:
+        return
+    if container.logs_auth_strategy:
+        try:
+            await context.supplies.roles.execution(desired.task)
+        except MissingRole as error:
+            raise NoWay(str(error)) from None
+    options = {str(name): str(value) for name, value in (log.get("Config") or {}).items()}
+    log["Config"] = await context.logs.prepare(desired.arn, container.name or "", options, container.logs_auth_strategy)
 
 
 async def _cgroup(context: StepContext, task: acs_task.Task) -> str:

@@ -275,7 +275,9 @@ class AcsLink:
             # Definitions are never removed while tasks use them; an agent can still be told to stop the task.
             return acs_task.Task(arn=record.arn, task_cluster_arn=record.task.cluster_arn, desired_status="STOPPED")
         interfaces = tasknetwork.in_payload(self._context, record)
-        return render.payload(record.task, definition.definition, record.account, interfaces)
+        return render.payload(
+            record.task, definition.definition, record.account, interfaces, log_endpoint=self._context.log_endpoint
+        )
 
     async def _send_manifest(self, session: Session, wishes: list[tuple[str, str]]) -> None:
         tasks = tuple(

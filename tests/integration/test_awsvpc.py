@@ -248,7 +248,7 @@ def test_a_device_of_the_host_is_found_confirmed_and_given_to_its_task(clean):
     task = host.task(20)
     task["elasticNetworkInterfaces"] = [
         {
-            "ec2Id": "eni-a",
+            "ec2Id": "eni-0123456789abcdef0",
             "macAddress": FAR_MAC,
             "attachmentArn": "arn:attachment/20",
             "ipv4Addresses": [{"privateAddress": "10.66.0.5", "primary": True}],
@@ -260,6 +260,8 @@ def test_a_device_of_the_host_is_found_confirmed_and_given_to_its_task(clean):
     host.plane.payload(task)
     host.until_told("RUNNING", 20)
     assert host.exec(20, "ping", "-c1", "-W2", "10.66.0.1")
+    url = host.exec(20, "sh", "-c", "echo $ECS_CONTAINER_METADATA_URI_V4").strip()
+    assert asks(host, 20, f"{url}/task")[1]["TaskARN"] == host.arn(20)
     assert host.exec(20, "hostname").strip() == "ip-10-66-0-5.ec2.internal"
     assert host.exec(20, "cat", "/etc/resolv.conf") == "nameserver 10.66.0.2\n"
 

@@ -108,7 +108,7 @@ class PrivateEngine:
     def lose_power(self) -> None:
         """All at once, as when the machine goes dark: daemons, shims and containers. What is on disk stays."""
         sockets = self._shim_sockets()
-        _kill(_below(self._daemons()))
+        _kill(_below(self.daemons()))
         for one in (self._dockerd, self._containerd):
             if one is not None:
                 one.wait(STOP_SECONDS)

@@ -4,7 +4,7 @@ GET /health                                   is it connected, since when, does 
 GET /use                                      what its tasks are promised and have used so far, read now
 GET /sizes                                    what each definition needed over time
 GET /why?task=ID                              what this host knows of a task, and what happened around it
-GET /net                                      tasks' networks here, and what their groups' rules have counted
+GET /net[?counts=0]                           tasks' networks here, and what their groups' rules have counted
 GET /logs?task=ID[&container=NAME&tail=N&since=T]   lines of a task's containers, as JSON lines; follow=1 stays open
 """
 
@@ -71,7 +71,7 @@ class LocalApi:
         if request.method == "GET" and request.path == "/net":
             if self._networks is None:
                 return _json({"error": "this agent makes no networks for tasks"}, status=404)
-            return _json(await self._networks.shown())
+            return _json(await self._networks.shown(counted=request.query.get("counts") != "0"))
         if request.method == "GET" and request.path == "/logs":
             return await self._logs(request)
         if request.method == "GET" and request.path == "/why":

@@ -190,12 +190,12 @@ class Networks:
         """Where other hosts reach this one's tasks."""
         return self._settings.network_address
 
-    async def shown(self) -> HostNetworks:
+    async def shown(self, *, counted: bool = True) -> HostNetworks:
         """What is in force here and what it has counted, for whoever looks."""
         state, routers, trouble = self._applied, self.routers(), self._trouble
         counts: dict[str, Count] = {}
         try:
-            if routers:
+            if routers and counted:
                 counts = (await self._worker.ask(wiring.Count(routers=routers, table=TABLE))).counts
         except NetworkError as error:
             trouble = trouble or str(error)

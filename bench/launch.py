@@ -28,24 +28,25 @@ MODES = ("none", "host", "bridge")
 IDLE = ["sleep", "100000"]
 
 
-def _body(image: str, mode: str) -> dict[str, Any]:
+def _body(image: str, mode: str, parent: str) -> dict[str, Any]:
     return {
         "Image": image,
         "Cmd": IDLE,
-        "HostConfig": {"NetworkMode": mode, "Memory": 16 << 20, "CpuShares": 2, "CgroupParent": "/sexton-bench"},
+        "HostConfig": {"NetworkMode": mode, "Memory": 16 << 20, "CpuShares": 2, "CgroupParent": parent},
     }
 
 
 class Floor:
     """The engine's own create and start, with nothing around it."""
 
-    def __init__(self, url: str, image: str) -> None:
+    def __init__(self, url: str, image: str, parent: str) -> None:
         self._http = aiohttp.ClientSession(connector=aiohttp.UnixConnector(url.removeprefix("unix://"), limit=0))
         self._image = image
+        self._parent = parent  # below the engine's own, with which it goes
 
     async def launch(self, mode: str) -> tuple[float, str]:
         began = time.perf_counter()
-        async with self._http.post("http://d/containers/create", json=_body(self._image, mode)) as answer:
+        async with self._http.post("http://d/containers/create", json=_body(self._image, mode, self._parent)) as answer:
             container = (await answer.json())["Id"]
         async with self._http.post(f"http://d/containers/{container}/start") as answer:
             assert answer.status == 204, await answer.text()
@@ -100,7 +101,7 @@ class Tasks:
 
 
 async def measure(engine: PrivateEngine, subject: Subject, port: int, image: str) -> list[dict[str, Any]]:
-    floor = Floor(engine.url, image)
+    floor = Floor(engine.url, image, f"{engine.cgroup_parent}/floor")
     tasks = Tasks(Client(port, subject.key()), image)
     rows = []
     for mode in MODES:

@@ -290,7 +290,7 @@ class VpcAgent:
         return [
             path
             for path in [*CGROUPS.glob("*/ecs/*"), *CGROUPS.glob("ecs/*")]
-            if path.name.startswith((self.task_key, f"sandbox-{self.tag}-"))
+            if path.name.startswith((self.task_key, f"sandbox{self.tag}"))
         ]
 
     def close(self) -> None:

@@ -124,7 +124,9 @@ class Sandboxes:
 
     async def sweep(self, tasks: Collection[str]) -> None:
         """Take up what an earlier process left: the pool, and nothing that belongs to no task."""
-        for one in await self._runtime.list({sandbox.LABEL: self._instance}):
+        listed = await self._runtime.list({sandbox.LABEL: self._instance})
+        await self._sweep_cgroups({one.labels.get(sandbox.ID_LABEL, "") for one in listed})
+        for one in listed:
             task_id = sandbox.task_of(self._tag, one.name)
             if task_id in tasks:
                 continue
@@ -135,6 +137,14 @@ class Sandboxes:
                 continue
             log.warning("sandbox of no task is removed", extra={"container": one.name})
             await self._remove(one.id, one.labels.get(sandbox.ID_LABEL, ""))
+
+    async def _sweep_cgroups(self, there: Collection[str]) -> None:
+        """Remove the cgroups of sandboxes that are no more: whoever removed those did not live to do this."""
+        if self._cgroups is None:
+            return
+        kept = {sandbox.cgroup_of(self._tag, one) for one in there}
+        for name in self._cgroups.named(sandbox.cgroup_of(self._tag, "")) - kept:
+            await self._cgroups.reclaim(name)
 
     def gone(self, container_id: str) -> None:
         """A sandbox of the pool has ended."""

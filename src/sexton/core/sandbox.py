@@ -118,8 +118,8 @@ def task_of(tag: str, name: str) -> str:
 
 
 def cgroup_of(tag: str, sandbox_id: str) -> str:
-    """The name of the sandbox's directory beside those of tasks."""
-    return f"sandbox-{tag}-{sandbox_id}"
+    """The name of the sandbox's directory beside those of tasks; without a dash, which would nest it as a slice."""
+    return f"sandbox{tag}{sandbox_id}"
 
 
 def create_body(instance_arn: str, sandbox_id: str, cgroup_parent: str, hostname: str = "") -> dict[str, Any]:

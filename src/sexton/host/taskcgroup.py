@@ -210,6 +210,13 @@ class TaskCgroups:
                 log.warning("task memory cannot be drained", extra={"cgroup": str(place), "reason": str(error)})
                 return False
 
+    def named(self, prefix: str) -> set[str]:
+        """The directories beside those of tasks whose names begin so, in any hierarchy."""
+        head, tail = Path(self.group("*")).name.split("*")
+        found = {path.name for top in self._tops for path in _listed(self._place(top, "*").parent)}
+        names = {one.removeprefix(head).removesuffix(tail) for one in found if one.startswith(head + prefix)}
+        return {one for one in names if self._place(Path(), one).name in found}
+
     def remains(self, task_id: str, container_id: str) -> Remains:
         """What is left of the start of a container that no engine knows the end of."""
         top = self._memory()

@@ -14,6 +14,7 @@ from sexton.agent import sandboxes as module
 from sexton.agent.sandboxes import Sandboxes
 from sexton.core import sandbox
 from sexton.core.wiring import tag_of
+from sexton.host.taskcgroup import TaskCgroups
 from sexton.runtime.contract import Refused, State
 from sexton.runtime.fake import FakeRuntime
 from sexton.settings import Settings
@@ -119,6 +120,21 @@ async def test_what_a_dead_process_left_is_kept_for_tasks_and_removed_otherwise(
 
     await make(runtime).sweep(set())
     assert runtime.containers == ()
+
+
+async def test_cgroups_of_sandboxes_that_are_no_more_go_and_no_others(tmp_path):
+    top = tmp_path / "systemd"
+    top.mkdir()
+    (top / "cgroup.procs").touch()
+    runtime = FakeRuntime()
+    held = await Sandboxes(runtime, Settings(sandbox_pool=0), ARN, TaskCgroups(tmp_path)).take("t1")
+    mine = [sandbox.cgroup_of(TAG, one) for one in (held.sandbox_id, "deadbeef")]
+    for name in (*mine, sandbox.cgroup_of("other000", "deadbeef"), "a-task"):
+        (top / "ecs" / name).mkdir(parents=True)
+    await Sandboxes(runtime, Settings(), ARN, TaskCgroups(tmp_path)).sweep({"t1"})
+
+    left = {path.name for path in (top / "ecs").iterdir()}
+    assert left == {mine[0], sandbox.cgroup_of("other000", "deadbeef"), "a-task"}
 
 
 async def test_a_pool_that_nobody_needs_goes():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sexton.host.taskcgroup import Limits, Remains, TaskCgroups
+from sexton.host.taskslice import TaskSlices
 
 HIERARCHIES = ("cpu", "cpu,cpuacct", "memory", "pids", "systemd")
 
@@ -176,3 +177,17 @@ async def test_task_directory_in_use_is_left_and_said(real: TaskCgroups, sleeper
 
 def _bytes(place: Path) -> int:
     return int((place / "memory.usage_in_bytes").read_text())
+
+
+def test_directories_beside_those_of_tasks_are_found_by_their_names(v2: Tree) -> None:
+    for name in ("sandboxaa11", "sandboxbb22", "t"):
+        (v2.mount / "ecs" / name).mkdir(parents=True)
+    assert v2.named("sandboxaa") == {"sandboxaa11"}
+
+
+def test_slices_are_found_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    slices = TaskSlices(tmp_path)
+    for name in ("sandboxaa11", "t"):
+        (tmp_path / slices.group(name).lstrip("/")).mkdir(parents=True)
+    assert slices.named("sandbox") == {"sandboxaa11"}

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import msgspec
 
 from sexton.agent.logs import spool
-from sexton.agent.logs.relay import mark
 from sexton.cloud.client import Unreachable
 from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.cloud.logs import LogsClient
@@ -188,7 +187,7 @@ class Lane:
             self._cursor = Cursor(file=later[0], newest=self._cursor.newest)
 
     def _advance(self, frame: Frame) -> None:
-        newest = mark(frame.payload[1:]).hex() if frame.payload[:1] == spool.BATCH else self._cursor.newest
+        newest = spool.mark(frame.payload[1:]).hex() if frame.payload[:1] == spool.BATCH else self._cursor.newest
         self._cursor = Cursor(file=self._cursor.file, offset=frame.end, newest=newest)
         draft = self._folder / f".{spool.CURSOR}"
         try:

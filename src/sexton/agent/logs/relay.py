@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import signal
@@ -111,13 +110,13 @@ class Way:
             number = max(number, one)
             for frame in read_frames(spool.file_path(self._folder, one)):
                 if frame.payload[:1] == spool.BATCH:
-                    newest = mark(frame.payload[1:])
+                    newest = spool.mark(frame.payload[1:])
         return number, newest
 
     def add(self, body: bytes) -> None:
         """Take a batch, or count it as dropped; FileNotFoundError when the way is gone."""
         with self._lock, spool.held(self._folder):
-            newest = mark(body)
+            newest = spool.mark(body)
             again, self.doubtful = self.doubtful and newest == self._newest, False
             if again:
                 return
@@ -153,10 +152,6 @@ class Way:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def mark(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 class Relay(ThreadingHTTPServer):

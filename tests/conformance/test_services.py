@@ -18,7 +18,7 @@ from node import Node, until
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 
 QUICK = {"Delay": 1, "MaxAttempts": 60}
-SETTLE = 0.5
+SETTLE = 2.0
 RECOVERY = 10.0
 """Within this time what was killed is replaced and has settled, on a loaded machine as well."""
 STAY = "trap 'exit 0' TERM; while :; do sleep 0.1; done"

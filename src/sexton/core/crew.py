@@ -2,7 +2,7 @@
 
 Every scheduling strategy works on these two: ``Crew`` says what there is, ``Stops`` collects what must go. ``Stops``
 alone guards the promises that hold for all of them: a healthy task goes only while more than the minimum are healthy,
-a protected task stays, and no task is chosen twice.
+and one that runs only while more than the minimum run, a protected task stays, and no task is chosen twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sexton.core import scalein
 from sexton.core.deployment import Deployment
 from sexton.core.pace import Pace
-from sexton.core.servicetask import ServiceTask, Stage, Standing, standing
+from sexton.core.servicetask import ServiceTask, Stage, Standing, serving, standing
 from sexton.core.serviceview import StopTasks, StopWhy
 
 UNHEALTHY = "Task failed container health checks"
@@ -71,11 +71,18 @@ def crews(
     return found
 
 
+def _present(crew: Crew) -> Iterable[ServiceTask]:
+    return (*crew.good, *crew.fresh, *crew.leaving_good, *crew.leaving_poor)
+
+
 class Stops:
     """The tasks chosen to be stopped in one decision. Lives only while the decision is made."""
 
     def __init__(self, crews: Sequence[Crew], minimum: int, now: float) -> None:
         self.spare = max(0, sum(crew.healthy for crew in crews) - minimum)  # healthy tasks that may still go
+        # Tasks that run and have yet to prove themselves serve as well: whoever waited only until all of them ran
+        # and then changes the service must not lose them for nothing.
+        self.serving_spare = max(0, sum(serving(task) for crew in crews for task in _present(crew)) - minimum)
         self._protected: dict[str, set[str]] = {}  # tasks that would have gone, by deployment
         self._now = now
         self._chosen: set[str] = set()
@@ -107,6 +114,9 @@ class Stops:
         """Choose this task if it may go; returns whether it was chosen."""
         if task.id in self._chosen or (healthy and not self.spare):
             return False
+        serves = serving(task)
+        if serves and not self.serving_spare:
+            return False
         # Protection is from scaling and deployments; an unhealthy task is replaced all the same.
         if task.protected_until > self._now and why != StopWhy.UNHEALTHY:
             self._protected.setdefault(crew.state.id, set()).add(task.id)
@@ -117,6 +127,8 @@ class Stops:
             self.bad.append(task)
         if healthy:
             self.spare -= 1
+        if serves:
+            self.serving_spare -= 1
         return True
 
     @property

@@ -128,6 +128,11 @@ def standing(task: ServiceTask, pace: Pace, grace: float, now: float) -> Standin
     return Standing.GOOD if 0.0 < since <= now else Standing.FRESH
 
 
+def serving(task: ServiceTask) -> bool:
+    """Whether it may be of use by now: it runs, and no check says otherwise or has yet to speak."""
+    return task.stage == Stage.RUNNING and task.health in (Health.UNCHECKED, Health.HEALTHY)
+
+
 def changes_at(task: ServiceTask, pace: Pace, grace: float, now: float) -> float | None:
     """When time alone next changes how a live task stands or whether it may be stopped."""
     ahead = []

@@ -74,6 +74,22 @@ def test_four_new_start_before_four_old_stop():
     assert [one.id for one in cluster.deployments] == [new]
 
 
+def test_what_runs_and_has_yet_to_prove_itself_keeps_up_the_minimum():
+    """Who waits until every task runs and then deploys again, as a client of ECS does, loses none of them for it."""
+    cluster = Cluster(Terms(desired=10, minimum_percent=80, maximum_percent=130))
+    cluster.look()
+    for task in cluster.in_stage(Stage.STARTING):
+        cluster.run(task)
+    new = cluster.deploy()
+
+    def done() -> bool:
+        assert len(cluster.in_stage(Stage.RUNNING)) >= 8
+        return cluster.steady()
+
+    assert cluster.until(done)
+    assert [one.id for one in cluster.deployments] == [new]
+
+
 def test_half_may_stop_first_where_there_is_no_room():
     cluster = steady(desired=4, minimum_percent=50, maximum_percent=100)
     cluster.deploy()

@@ -295,7 +295,7 @@ def goes_by_the_order_of_the_listing(monkeypatch):
 def test_the_storm_notices(mutant, monkeypatch):
     mutant(monkeypatch)
     seeking = settings(
-        STORM, max_examples=400, phases=[Phase.generate], derandomize=True, database=None, report_multiple_bugs=False
+        STORM, max_examples=2000, phases=[Phase.generate], derandomize=True, database=None, report_multiple_bugs=False
     )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Storm, settings=seeking)

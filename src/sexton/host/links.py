@@ -118,8 +118,11 @@ class Links:
             if error.code not in _GONE:
                 raise
 
-    def route(self, block: str, *, index: int | None = None, via: str = "", kind: str = "") -> None:
-        """Have a route to a block ("default" with ``via`` alone). ``kind``: blackhole or unreachable."""
+    def route(
+        self, block: str, *, index: int | None = None, via: str = "", kind: str = "", replace: bool = True
+    ) -> None:
+        """Have a route to a block ("default" with ``via`` alone). ``kind``: blackhole or unreachable. Without
+        ``replace`` a route that somebody else has there is an error."""
         family = family_of(block if block != "default" else via)
         fields: dict[str, Any] = {"dst": block, "family": family, "proto": OURS}
         if kind:
@@ -130,7 +133,7 @@ class Links:
             fields |= {"gateway": via, "flags": 4}  # on this link, whatever its addresses are
         elif not kind and family == socket.AF_INET:
             fields["scope"] = _LINK_SCOPE
-        self._ip.route("replace", **fields)
+        self._ip.route("replace" if replace else "add", **fields)
 
     def remove_route(self, block: str, index: int | None = None) -> None:
         fields: dict[str, Any] = {"dst": block, "family": family_of(block), "proto": OURS}

@@ -71,7 +71,7 @@ def _from_host(host: Links, order: Plug) -> None:
         if block not in routes and (":" in block) in near:
             via = str(ipaddress.ip_address(near[":" in block]) + 1)
             try:
-                host.route(block, index=uplink, via=via)
+                host.route(block, index=uplink, via=via, replace=False)
             except NetlinkError as error:
                 if error.code not in (errno.EEXIST, errno.EHOSTUNREACH, errno.ENETUNREACH):
                     raise

@@ -47,6 +47,8 @@ class PrivateEngine:
         self.name = f"sx{os.getpid() % 0xFFFF:04x}{random.randrange(0xFFFFFF):06x}"  # also the bridge: 15 at most
         self.url = f"unix://{root}/docker.sock"
         self.cgroup_parent = f"/{self.name}"
+        # Not below ``root``: the engine makes sockets there, whose whole path may have 107 letters.
+        self._exec_root = Path("/tmp") / f"{self.name}-exec"
         self._options = [*options, *(["--live-restore"] if live_restore else [])]
         self._containerd: subprocess.Popen[bytes] | None = None
         self._dockerd: subprocess.Popen[bytes] | None = None
@@ -76,7 +78,7 @@ class PrivateEngine:
                 *("--host", self.url),
                 *("--containerd", f"{self.root}/containerd.sock"),
                 *("--data-root", f"{self.root}/data"),
-                *("--exec-root", f"{self.root}/exec"),
+                *("--exec-root", str(self._exec_root)),
                 *("--pidfile", f"{self.root}/dockerd.pid"),
                 *("--bridge", self.name),
                 *("--cgroup-parent", self.cgroup_parent),
@@ -156,12 +158,14 @@ class PrivateEngine:
         _kill(_below(self.daemons()))
         for path in sockets:
             path.unlink(missing_ok=True)
-        _unmount_below(self.root)
+        for place in (self.root, self._exec_root):
+            _unmount_below(place)
         _remove_cgroups(self.cgroup_parent)
         if self._bridged:
             subprocess.run([*self._within, "ip", "link", "delete", self.name], capture_output=True)
             self._bridged = False
-        shutil.rmtree(self.root, ignore_errors=True)
+        for place in (self.root, self._exec_root):
+            shutil.rmtree(place, ignore_errors=True)
 
     def _make_bridge(self) -> None:
         if self._bridged:

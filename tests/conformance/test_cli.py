@@ -104,7 +104,7 @@ def test_records_come_as_json(node: Node, busybox_image: str) -> None:
     ("words", "says"),
     [
         (("why", "ffffffffffff"), "has no task 'ffffffffffff'"),
-        (("logs", "ffffffffffff"), "no task on this host matches 'ffffffffffff'"),
+        (("logs", "ffffffffffff"), "has no task 'ffffffffffff'"),
         (("ps", "--cluster", "nowhere"), "Cluster not found."),
         (("ps", "--cluster", "b@d"), "InvalidParameterException"),
     ],
@@ -126,7 +126,7 @@ def test_nothing_to_talk_to_is_said_with_the_next_step(tmp_path: Path) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     assert "start one with 'sexton up'" in sexton(None, "ps", **nobody, **keys).stderr
     assert "Set AWS_ACCESS_KEY_ID" in sexton(None, "ps", **nobody).stderr
-    assert f"cannot reach an agent at {tmp_path}/agent.sock" in sexton(None, "logs", "x", **nobody).stderr
+    assert f"no agent at {tmp_path}/agent.sock knows task x" in sexton(None, "logs", "x", **nobody).stderr
 
 
 def test_help_version_settings_and_completion_need_no_daemon() -> None:

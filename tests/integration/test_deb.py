@@ -33,6 +33,7 @@ ECS_BACKEND_HOST=http://127.0.0.1:7070
 DOCKER_HOST=fake://
 AWS_DEFAULT_REGION=us-east-1
 ECS_ENABLE_TASK_IAM_ROLE=true
+ECS_POLL_METRICS=true
 ECS_INSTANCE_ATTRIBUTES={"rack":"7"}
 ECS_LOGFILE=/log/ecs-agent.log
 """
@@ -146,7 +147,7 @@ def test_the_story_of_a_package(guest: Systemd, package: Path) -> None:
     me = until(lambda: metadata(guest), "introspection answers")["ContainerInstanceArn"]
     assert prop(guest, "StatusText") == "running"
     log = (guest.root / "var/log/ecs/ecs-agent.log").read_text()
-    assert "setting=ECS_ENABLE_TASK_IAM_ROLE" in log or "ECS_ENABLE_TASK_IAM_ROLE" not in CONFIG
+    assert "setting=ECS_POLL_METRICS" in log
     assert "msg=registered" in log
 
     # The caretaker beside it, with what it publishes and what it was asked.

@@ -18,7 +18,17 @@ import aiohttp
 import msgspec
 import typer
 
-from sexton.cli.connection import DEFAULT_ENDPOINT, DEFAULT_REGION, api, ask_agent, fail, http_session, keyring, local
+from sexton.cli.connection import (
+    DEFAULT_ENDPOINT,
+    DEFAULT_REGION,
+    api,
+    ask_agent,
+    data_dir,
+    fail,
+    http_session,
+    keyring,
+    local,
+)
 from sexton.cli.tasks import find_task
 from sexton.cloud import places
 from sexton.cloud.client import Unreachable
@@ -94,7 +104,10 @@ def logs(
     except Unreachable as error:
         raise fail(str(error)) from None
     except NoCredentials as error:
-        raise fail(f"{error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run as root here") from None
+        raise fail(
+            f"no agent at {data_dir() / 'agent.sock'} knows task {task}, and the control plane cannot be asked: "
+            f"{error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run as root here"
+        ) from None
     except EcsError as error:
         raise fail(f"{error.code}: {error.message}") from None
 

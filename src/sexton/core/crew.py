@@ -2,7 +2,8 @@
 
 Every scheduling strategy works on these two: ``Crew`` says what there is, ``Stops`` collects what must go. ``Stops``
 alone guards the promises that hold for all of them: a healthy task goes only while more than the minimum are healthy,
-and one that runs only while more than the minimum run, a protected task stays, and no task is chosen twice.
+and one that runs only while more than the minimum run (newer ones count for it once they are healthy), a protected
+task stays, and no task is chosen twice.
 """
 
 from __future__ import annotations
@@ -71,18 +72,14 @@ def crews(
     return found
 
 
-def _present(crew: Crew) -> Iterable[ServiceTask]:
-    return (*crew.good, *crew.fresh, *crew.leaving_good, *crew.leaving_poor)
-
-
 class Stops:
     """The tasks chosen to be stopped in one decision. Lives only while the decision is made."""
 
     def __init__(self, crews: Sequence[Crew], minimum: int, now: float) -> None:
         self.spare = max(0, sum(crew.healthy for crew in crews) - minimum)  # healthy tasks that may still go
         # Tasks that run and have yet to prove themselves serve as well: whoever waited only until all of them ran
-        # and then changes the service must not lose them for nothing.
-        self.serving_spare = max(0, sum(serving(task) for crew in crews for task in _present(crew)) - minimum)
+        # and then changes the service must not lose them for nothing. How many of each deployment may still go:
+        self._unproven_spare = _unproven_spare(crews, minimum)
         self._protected: dict[str, set[str]] = {}  # tasks that would have gone, by deployment
         self._now = now
         self._chosen: set[str] = set()
@@ -114,8 +111,8 @@ class Stops:
         """Choose this task if it may go; returns whether it was chosen."""
         if task.id in self._chosen or (healthy and not self.spare):
             return False
-        serves = serving(task)
-        if serves and not self.serving_spare:
+        unproven = not healthy and serving(task)
+        if unproven and self._unproven_spare[crew.state.id] <= 0:
             return False
         # Protection is from scaling and deployments; an unhealthy task is replaced all the same.
         if task.protected_until > self._now and why != StopWhy.UNHEALTHY:
@@ -127,9 +124,16 @@ class Stops:
             self.bad.append(task)
         if healthy:
             self.spare -= 1
-        if serves:
-            self.serving_spare -= 1
+        if healthy or unproven:
+            self._one_less(crew, healthy=healthy)
         return True
+
+    def _one_less(self, crew: Crew, *, healthy: bool) -> None:
+        """A task that serves goes: a healthy one is missed by all deployments, another by its own and newer ones."""
+        for deployment in self._unproven_spare:
+            self._unproven_spare[deployment] -= 1
+            if deployment == crew.state.id and not healthy:
+                break
 
     @property
     def held(self) -> dict[str, int]:
@@ -141,6 +145,20 @@ class Stops:
             StopTasks(deployment, tuple(tasks), why, UNHEALTHY if why == StopWhy.UNHEALTHY else scaling(deployment))
             for (deployment, why), tasks in self._lists.items()
         )
+
+
+def _unproven_spare(crews: Sequence[Crew], minimum: int) -> dict[str, int]:
+    """How many tasks of each deployment may go that run and are not healthy yet; from the newest to the oldest.
+
+    Such a task is made up for by those of its own or an older deployment that run, and by whatever is healthy. What
+    runs of a newer deployment is no replacement before it is healthy: the new revision may be about to fail.
+    """
+    found = {}
+    count = sum(crew.healthy for crew in crews)
+    for crew in reversed(crews):
+        count += sum(serving(task) for task in (*crew.fresh, *crew.leaving_poor))
+        found[crew.state.id] = count - minimum
+    return dict(reversed(found.items()))
 
 
 def ended(tasks: Iterable[ServiceTask]) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ serve with healthy tasks. Each decision moves as far towards that as the bounds 
 
 - starts never bring the tasks that are there (those still stopping included) above the maximum;
 - a stop never takes the healthy ones below the minimum; what was below already is not made worse;
+- what runs and is not healthy yet goes only while more than the minimum run, and what is newer than it counts for that
+  once it is healthy;
 - a replacement comes first and what it replaces goes once it is healthy. Only when there is no room for the
   replacement does something go first: the unhealthy one at a time, then as many healthy ones as the minimum spares;
 - a task lost from an older deployment that had completed is replaced by its own revision, so that a new revision that

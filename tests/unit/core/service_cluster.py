@@ -264,6 +264,7 @@ def check(view: ServiceView, decision: Decision, now: float) -> None:
     assert set(stopped) <= set(live), "what does not live is stopped"
     gone = len(healthy & set(stopped))
     assert not gone or len(healthy) - gone >= least, f"{len(healthy)} healthy, {gone} stopped, {least} must stay"
+    check_unproven(view, healthy, set(stopped), least)
     starting = sum(start.count for start in decision.starts)
     full = not terms.daemon and len(present) + starting > most  # a DAEMON service's maximum is one task a host
     assert not (starting and full), f"{len(present)} there, {starting} started, {most} at most"
@@ -277,3 +278,25 @@ def check(view: ServiceView, decision: Decision, now: float) -> None:
         named = [start.host for start in decision.starts]
         assert len(named) == len(set(named))
         assert not taken & set(named), "a second task beside the first"
+
+
+def check_unproven(view: ServiceView, healthy: set[str], stopped: set[str], least: int) -> None:
+    """What runs and is not healthy yet goes only if enough is left of what is healthy or of no newer a deployment."""
+    created = {one.id: (one.status == "PRIMARY", one.created_at) for one in view.deployments}
+    runs = [
+        task
+        for task in view.tasks
+        if task.stage == Stage.RUNNING
+        and task.health in (Health.UNCHECKED, Health.HEALTHY)
+        and task.deployment in created
+    ]
+    for task in runs:
+        if task.id not in stopped or task.id in healthy:
+            continue
+        left = [
+            one.id
+            for one in runs
+            if one.id not in healthy | stopped and created[one.deployment] <= created[task.deployment]
+        ]
+        count = len(left) + len(healthy - stopped)
+        assert count >= least, f"{task.id} is stopped before it is healthy, {count} go on, {least} must"

@@ -90,6 +90,26 @@ def test_what_runs_and_has_yet_to_prove_itself_keeps_up_the_minimum():
     assert [one.id for one in cluster.deployments] == [new]
 
 
+def test_what_runs_of_a_new_revision_replaces_nothing_before_it_is_healthy():
+    """Its first tasks may run for a moment only; what they were to replace had just begun to run, and goes on."""
+    cluster = Cluster(Terms(desired=10, minimum_percent=80, maximum_percent=130))
+    cluster.look()
+    for task in cluster.in_stage(Stage.STARTING):
+        cluster.run(task)
+    new = cluster.deploy()
+    cluster.look()
+    assert len(cluster.in_stage(Stage.RUNNING)) == 8
+    for task in cluster.in_stage(Stage.STARTING):
+        cluster.run(task)
+    cluster.now += 1
+    assert not cluster.look().stops
+    for task in cluster.of(new):
+        cluster.end(task.id)
+    assert len(cluster.in_stage(Stage.RUNNING)) == 8
+    assert cluster.until(cluster.steady)
+    assert [one.id for one in cluster.deployments] == [new]
+
+
 def test_half_may_stop_first_where_there_is_no_room():
     cluster = steady(desired=4, minimum_percent=50, maximum_percent=100)
     cluster.deploy()

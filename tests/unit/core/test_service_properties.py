@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from sexton.core import breaker, crew, deployment, replica, service
+from sexton.core import breaker, crew, deployment, replica, service, servicetask
 from sexton.core.breaker import Breaker
 from sexton.core.deployment import Bounds
 from sexton.core.servicetask import Health, Stage
@@ -246,6 +246,14 @@ def spends_one_healthy_task_too_many(monkeypatch):
     monkeypatch.setattr(crew.Stops, "__init__", generous)
 
 
+def takes_what_runs_for_a_replacement(monkeypatch):
+    def spare(crews, minimum):
+        runs = sum(servicetask.serving(task) for one in crews for task in (*one.fresh, *one.leaving_poor))
+        return {one.state.id: sum(other.healthy for other in crews) + runs - minimum for one in crews}
+
+    monkeypatch.setattr(crew, "_unproven_spare", spare)
+
+
 def forgets_that_stopping_tasks_are_there(monkeypatch):
     monkeypatch.setattr(crew.Crew, "present", crew.Crew.live)
 
@@ -283,6 +291,7 @@ def goes_by_the_order_of_the_listing(monkeypatch):
         rounds_the_minimum_down,
         rounds_the_maximum_up,
         spends_one_healthy_task_too_many,
+        takes_what_runs_for_a_replacement,
         forgets_that_stopping_tasks_are_there,
         ignores_protection,
         never_trips,

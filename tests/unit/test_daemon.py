@@ -226,3 +226,23 @@ def test_no_daemon_loads_the_command_lines_libraries(tmp_path):
     )
 
     assert done.stdout.strip() == "[]"
+
+
+def test_an_agent_loads_what_few_hosts_use_only_there(tmp_path):
+    few = (
+        "aiohttp.web",
+        "ctypes",
+        "sexton.agent.attachments",
+        "sexton.agent.cloudwatch",
+        "sexton.agent.introspection",
+        "sexton.agent.logs.ways",
+        "sexton.agent.networks",
+        "sexton.host.network_probe",
+        "sexton.wire.logs",
+    )
+    code = f"import sys, sexton.daemon, sexton.agent.app; print([name for name in {few} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "[]"

@@ -213,7 +213,8 @@ async def _task_endpoint(settings: Settings) -> Finding:
 
 async def run(settings: Settings, environment: Mapping[str, str]) -> int:
     """Look, print, and give the exit code."""
-    from sexton.agent.app import endpoint_of, memory_mib, open_http
+    from sexton.agent.abilities import memory_mib
+    from sexton.agent.connections import endpoint_of, open_http
     from sexton.cloud.credential_chain import agent_keyring
 
     try:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from sexton import __version__
 from sexton.agent.engine import Engine
@@ -27,6 +26,7 @@ from sexton.agent.steps.context import Identity
 from sexton.core.enginebody import engine_name
 from sexton.core.sight import UNSEEN, Sight
 from sexton.core.task import KnownContainer, TaskStatus
+from sexton.kit import web
 from sexton.kit.listener import Handler, Limits, Listener
 from sexton.kit.retry import Backoff
 from sexton.wire import acs_task

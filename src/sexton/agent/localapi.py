@@ -14,23 +14,26 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from aiohttp import web
 
 from sexton import __version__
 from sexton.agent import why
 from sexton.agent.engine import Engine
 from sexton.agent.history import History
-from sexton.agent.networks import Networks
 from sexton.agent.runner import Runner
 from sexton.agent.session import Session
 from sexton.agent.sizing import Sizing
 from sexton.agent.steps.context import Identity as Member
 from sexton.core.names import last_part
 from sexton.core.task import KnownContainer
+from sexton.kit import web
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import LogLine, NotFound, Refused, Runtime, Unavailable
+
+if TYPE_CHECKING:
+    from sexton.agent.networks import Networks
 
 # How soon a reader that has hung up is noticed.
 READER_SECONDS = 1.0

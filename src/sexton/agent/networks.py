@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from sexton.agent.networkfault import FAILED, NetworkFault
 from sexton.agent.sandboxes import Sandbox, Sandboxes
 from sexton.core import sandbox, wiring
 from sexton.core.names import last_part
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FAILED = "ContainerNetworkingError: container resource provisioning: failed to setup network namespace: "
 # The state that names an interface is sent before its task; longer than this means that it does not come.
 STATE_SECONDS = 10.0
 # An agent that has just started has heard nothing yet, and its control plane may be away.
@@ -54,17 +54,6 @@ METADATA_SERVICES = ("169.254.169.254/32", "fd00:ec2::254/128")
 APPLY_BACKOFF = Backoff(first=0.5, cap=30.0)
 _RESOLVERS = ("/run/systemd/resolve/resolv.conf", "/etc/resolv.conf")
 TABLE = "sexton-groups"
-
-
-class NetworkFault(Exception):  # noqa: N818 - becomes the reason of a task
-    """A task cannot have its network; the message begins with the error's name on the wire."""
-
-
-class Abilities(NamedTuple):
-    """What this host can do for tasks' networks; without ``interfaces`` nothing."""
-
-    interfaces: bool = False
-    tunnels: bool = False
 
 
 class Wired(NamedTuple):

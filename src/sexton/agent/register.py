@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sexton.agent.abilities import Abilities
 from sexton.agent.checkpoint import Checkpoint, Self
-from sexton.agent.networks import Abilities
 from sexton.agent.standdown import StandDown
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credentials import NoCredentials

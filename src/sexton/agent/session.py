@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import aiohttp
@@ -21,10 +21,8 @@ from yarl import URL
 
 from sexton import __version__
 from sexton.agent import payload
-from sexton.agent.attachments import Attachments
 from sexton.agent.checkpoint import Checkpoint
 from sexton.agent.engine import Engine
-from sexton.agent.networks import Networks
 from sexton.agent.rolekeys import RoleKeys, Sent
 from sexton.agent.standdown import StandDown
 from sexton.agent.steps.context import Identity
@@ -40,6 +38,10 @@ from sexton.wire import acs, acs_task, ecs
 from sexton.wire.errors import UNREADABLE, EcsError, WireError
 from sexton.wire.network import SextonNetworkMessage
 from sexton.wire.refusal import decode_refusal
+
+if TYPE_CHECKING:
+    from sexton.agent.attachments import Attachments
+    from sexton.agent.networks import Networks
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from aiohttp import web
 from aiohttp.http import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler
 
+from sexton.kit import web
 from sexton.kit.admission import Admission
 from sexton.kit.quickhttp import QuickConnection, Serve, Told
 from sexton.kit.supervise import Nursery
@@ -97,7 +96,7 @@ def plain_refusal(status: int, message: str) -> web.Response:
     return web.Response(status=status, text=f"{message}\n")
 
 
-class _Connection(RequestHandler):
+class _Connection(web.RequestHandler):
     """One client's connection. The library's own answers to malformed requests become ours, and leave no trace."""
 
     __slots__ = ()
@@ -138,15 +137,15 @@ class _Server(web.Server):
         self.refuse = refuse
         self._admission = admission
 
-    def __call__(self) -> RequestHandler:
+    def __call__(self) -> web.RequestHandler:
         return _Connection(self, loop=self._loop, **self._options)  # type: ignore[arg-type]
 
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         if not self._admission.enter(handler, transport):
             transport.abort()
 
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
         self._admission.leave(handler)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sexton.agent.app import _may_limit
+from sexton.agent.abilities import may_limit
 from sexton.agent.standdown import StandDown
 from sexton.host.taskcgroup import TaskCgroups
 from sexton.settings import Settings
@@ -27,17 +27,17 @@ def none(tmp_path: Path) -> TaskCgroups:
 async def test_wherever_it_can_be_done(
     usable: TaskCgroups, none: TaskCgroups, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await _may_limit(Settings(), usable) and not caplog.messages
-    assert not await _may_limit(Settings(), none)
-    assert not await _may_limit(Settings(), None)
+    assert await may_limit(Settings(), usable) and not caplog.messages
+    assert not await may_limit(Settings(), none)
+    assert not await may_limit(Settings(), None)
     assert caplog.messages == ["tasks have no limits of their own here"] * 2
 
 
 async def test_never_where_it_was_declined(usable: TaskCgroups, caplog: pytest.LogCaptureFixture) -> None:
-    assert not await _may_limit(Settings(task_limits=False), usable) and not caplog.messages
+    assert not await may_limit(Settings(task_limits=False), usable) and not caplog.messages
 
 
 async def test_whoever_insists_gets_it_or_no_agent(usable: TaskCgroups, none: TaskCgroups) -> None:
-    assert await _may_limit(Settings(task_limits=True), usable)
+    assert await may_limit(Settings(task_limits=True), usable)
     with pytest.raises(StandDown, match="cannot hold tasks to limits"):
-        await _may_limit(Settings(task_limits=True), none)
+        await may_limit(Settings(task_limits=True), none)

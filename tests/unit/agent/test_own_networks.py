@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sexton.agent.networks import FAILED, NetworkFault
+from sexton.agent.networkfault import FAILED, NetworkFault
 from sexton.core.sandbox import LABEL
 from sexton.core.task import TaskStatus
 from sexton.runtime.contract import Unavailable

@@ -17,12 +17,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from sexton.agent.logs import spool
 from sexton.agent.logs.delivery import Lane, Way, make_stream
+from sexton.agent.logs.driver import NoWay
 from sexton.agent.logs.keeper import Keeper, NoRelay
 from sexton.cloud import places
 from sexton.cloud.client import Unreachable
@@ -44,10 +44,6 @@ ASK_SECONDS = 3.0
 AT_ONCE = 4
 STATE_SECONDS = 5.0
 SECRET_FILE = "secret"  # noqa: S105 - its name
-
-
-class NoWay(Exception):  # noqa: N818 - becomes the reason of a task
-    """The lines of a container cannot go where its definition wants them."""
 
 
 class Ways:
@@ -282,11 +278,3 @@ def _dropped(root: Path) -> int:
         return int((root / spool.DROPPED).read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def options_of(body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The part of a create request that says how a container logs, where it logs by this driver."""
-    config = body.get("HostConfig", {}).get("LogConfig")
-    if not isinstance(config, dict) or config.get("Type") != awslogs.DRIVER:
-        return None
-    return config

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aiohttp import web
-
 from sexton.agent.metadata.routes import Caller
 from sexton.agent.steps.context import Identity
 from sexton.core import auditline
 from sexton.core.auditline import Asked, What
+from sexton.kit import web
 from sexton.kit.allowance import Allowances
 from sexton.logfile import LogFile, Rollover
 from sexton.settings import Settings

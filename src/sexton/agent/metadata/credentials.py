@@ -15,13 +15,13 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from sexton.agent.metadata.audit import Audit
 from sexton.agent.metadata.routes import Call, Caller, Routes
 from sexton.agent.rolekeys import RoleKeys
 from sexton.core.auditline import What
 from sexton.core.taskroles import TASK
+from sexton.kit import web
 from sexton.wire.taskapi import CredentialsError, TaskCredentials
 
 V1 = "/v1/credentials"

@@ -19,7 +19,6 @@ from sexton.agent.metadata.routes import LOOPBACK
 from sexton.agent.metadata.server import LIMITS, TaskServer
 from sexton.core import endpointrules
 from sexton.host import packetfilter
-from sexton.host.namespaces import path_of, socket_in
 from sexton.host.packetfilter import FilterError
 from sexton.kit.listener import Listener
 
@@ -36,6 +35,8 @@ class Doors:
 
     async def open(self, arn: str, router: str, device: str) -> bool:
         """Open a task's door; whether it is open. That it cannot be is said, and its task runs all the same."""
+        from sexton.host.namespaces import path_of, socket_in  # calls the C library, for such tasks only
+
         await self.close(arn)
         option = (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
         try:
@@ -52,6 +53,8 @@ class Doors:
 
     async def open_inside(self, arn: str, namespace: str) -> bool:
         """Open a task's door in its own namespace, which lives as long as this is open."""
+        from sexton.host.namespaces import socket_in
+
         await self.close(arn)
         listener = Listener(self._server.at(LOOPBACK, arn), LIMITS)
         try:

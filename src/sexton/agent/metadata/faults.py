@@ -14,7 +14,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from aiohttp import web
 
 from sexton.agent.metadata.faultrunner import HOST, FaultRunner, Running
 from sexton.agent.metadata.identity import Names
@@ -24,6 +23,7 @@ from sexton.agent.runner import Runner
 from sexton.core import fault
 from sexton.core.fault import BadFault, Kind
 from sexton.host.faultnet import ToolError
+from sexton.kit import web
 from sexton.kit.allowance import Allowances
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.wire.errors import UNREADABLE

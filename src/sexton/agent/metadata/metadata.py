@@ -12,7 +12,6 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from sexton.agent.metadata.identity import Names, Subject
 from sexton.agent.metadata.origin import Origin
@@ -25,6 +24,7 @@ from sexton.agent.steps.context import Identity
 from sexton.core import taskview
 from sexton.core.sight import UNSEEN, Place
 from sexton.core.task import KnownContainer
+from sexton.kit import web
 from sexton.wire import metadata
 
 NO_ARN = "unable to get task arn from request: unable to get task Arn from v3 endpoint ID: "

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
-from aiohttp import web
 
 from sexton.agent.metadata.identity import Names
 from sexton.agent.metadata.origin import Origin
@@ -22,6 +21,7 @@ from sexton.agent.rolekeys import RoleKeys
 from sexton.cloud.client import EcsClient, Unreachable
 from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.core.taskroles import TASK
+from sexton.kit import web
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.wire import ecs
 from sexton.wire.errors import UNREADABLE, EcsError

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from aiohttp import web
+from sexton.kit import web
 
 LOOPBACK = "lo"
 """The interface by which calls of the host itself come in, and of all who share its network."""

@@ -12,9 +12,8 @@ import asyncio
 from collections.abc import Callable
 from urllib.parse import quote, unquote
 
-from aiohttp import web
-
 from sexton.agent.metadata.routes import LOOPBACK, Call, Caller, Routes
+from sexton.kit import web
 from sexton.kit.allowance import Allowances
 from sexton.kit.listener import Handler, Limits
 

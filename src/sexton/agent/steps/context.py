@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sexton.agent.logs.ways import Ways
 from sexton.agent.metadata.file import MetadataFiles
-from sexton.agent.networks import Networks
 from sexton.agent.ports import PortAllocator
 from sexton.agent.supplies import Supplies
 from sexton.core.task import DesiredTask, Event, KnownContainer
@@ -16,6 +14,10 @@ from sexton.host.taskcgroup import TaskCgroups
 from sexton.runtime.contract import Runtime
 from sexton.settings import Settings
 from sexton.wire import acs_task
+
+if TYPE_CHECKING:
+    from sexton.agent.logs.ways import Ways
+    from sexton.agent.networks import Networks
 
 
 class Identity(NamedTuple):

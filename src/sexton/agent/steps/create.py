@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sexton.agent.logs.ways import NoWay, options_of
-from sexton.agent.networks import FAILED, NetworkFault
+from sexton.agent.logs.driver import NoWay, options_of
+from sexton.agent.networkfault import FAILED, NetworkFault
 from sexton.agent.ports import NoPort
 from sexton.agent.rolekeys import MissingRole
 from sexton.agent.steps.context import StepContext

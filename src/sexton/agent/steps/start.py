@@ -13,7 +13,7 @@ import logging
 
 import msgspec
 
-from sexton.agent.networks import FAILED, NetworkFault
+from sexton.agent.networkfault import FAILED, NetworkFault
 from sexton.agent.steps import remains
 from sexton.agent.steps.context import StepContext
 from sexton.agent.steps.create import create

@@ -18,10 +18,11 @@ import pytest
 from aiohttp import web
 
 from sexton.agent.logs import delivery, spool
+from sexton.agent.logs.driver import NoWay
 from sexton.agent.logs.keeper import said_in
 from sexton.agent.logs.relay import Room
 from sexton.agent.logs.relay import Way as Files
-from sexton.agent.logs.ways import NoWay, Ways
+from sexton.agent.logs.ways import Ways
 from sexton.cloud.credentials import Credentials
 from sexton.cloud.logs import LogsClient
 

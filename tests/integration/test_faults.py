@@ -107,6 +107,11 @@ class Bench:
         shown = json.loads(self.engine.call("GET", f"/containers/{self.container(arn)['Id']}/json"))
         return int(shown["State"]["Pid"])
 
+    def end_the_rest(self) -> None:
+        """What a test that failed had no time to stop, or the next ones fail with it."""
+        for arn in self._ecs.list_tasks()["taskArns"]:
+            self._ecs.stop_task(task=arn)
+
     def clean(self) -> None:
         """Nothing is left, nothing ran twice, and the agent has not stumbled."""
         until(lambda: not self.node.containers(), "no container is left", SETTLE_SECONDS)
@@ -125,6 +130,7 @@ def whole(engine: PrivateEngine, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def bench(whole: Bench) -> Iterator[Bench]:
     yield whole
+    whole.end_the_rest()
     whole.clean()
 
 

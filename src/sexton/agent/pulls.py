@@ -149,14 +149,21 @@ class Pulls:
         except CalledOff as error:
             raise EngineAway(str(error)) from None
 
-    async def pull(self, ref: str, auth: registryauth.Auth | None, tries: int = PULL_TRIES) -> None:
-        """Have the image here. EngineAway, Unavailable (after all tries), NotFound or Refused when that fails."""
+    async def pull(
+        self, ref: str, auth: registryauth.Auth | None, tries: int = PULL_TRIES, *, unless_here: bool = False
+    ) -> None:
+        """Have the image here. EngineAway, Unavailable (after all tries), NotFound or Refused when that fails.
+
+        ``unless_here``: the reference is a digest that the registry has just named to this asker, so that the image is
+        the right one if it came meanwhile. That is looked up once no pull of it is under way, or it could still come
+        between the look and the pull.
+        """
         key = (ref, _who(auth))
         state = self._states.setdefault(key, PullState(ref=ref, since=self._clock()))
         state.tasks += 1
         try:
             with self.hold(ref):
-                await self._pulls.do(key, f"pull-{ref}", lambda: self._pull(ref, auth, state, tries))
+                await self._pulls.do(key, f"pull-{ref}", lambda: self._pull(ref, auth, state, tries, unless_here))
         except CalledOff as error:
             raise EngineAway(str(error)) from None
         finally:
@@ -188,7 +195,11 @@ class Pulls:
                 await asyncio.sleep(next(delays))
         raise AssertionError("the last try ends in an answer or a fault")
 
-    async def _pull(self, ref: str, auth: registryauth.Auth | None, state: PullState, tries: int) -> None:
+    async def _pull(
+        self, ref: str, auth: registryauth.Auth | None, state: PullState, tries: int, unless_here: bool
+    ) -> None:
+        if unless_here and await self._is_here(ref):
+            return
         host = registryauth.host_of(ref)
         turn = self._turns.setdefault(host, asyncio.Semaphore(self._limit))
         if turn.locked():
@@ -216,6 +227,15 @@ class Pulls:
                 else:
                     return
                 await asyncio.sleep(next(delays))
+
+    async def _is_here(self, ref: str) -> bool:
+        try:
+            await self._runtime.image(ref)
+        except Unavailable as error:
+            raise EngineAway(str(error)) from None
+        except Refused:  # not here
+            return False
+        return True
 
     async def _once(self, ref: str, auth: registryauth.Auth | None, state: PullState) -> None:
         layers = _Layers(state)

@@ -77,6 +77,20 @@ async def test_once_means_once_in_the_life_of_a_host() -> None:
         assert host.runtime.count("digest") == 1
 
 
+async def test_a_task_that_comes_when_the_pull_has_just_ended_makes_no_second_one() -> None:
+    """The image is here, but does not have its name yet."""
+    async with Host(engine(registry=(IMAGE,)), pull_behavior="always") as host:
+        gate = host.runtime.hold("tag")
+        await host.engine.take([task(1)], 1)
+        await gate.reached.wait()
+        await host.engine.take([task(2)], 2)
+        await until(lambda: host.runtime.count("tag") == 2)
+        gate.open()
+        await host.until_running(1)
+        await host.until_running(2)
+        assert host.runtime.count("pull") == 1
+
+
 async def test_a_tag_that_moves_meanwhile_moves_nothing() -> None:
     async with Host(engine(registry=(IMAGE,)), pull_behavior="always") as host:
         first = await host.runtime.digest(IMAGE)

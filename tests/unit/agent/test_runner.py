@@ -293,6 +293,20 @@ async def test_container_that_its_engine_wrongly_calls_running_is_over(finds_out
         assert one.exit_code is None and (one.reason or "").startswith("DockerStateError: its process is gone")
 
 
+async def test_engine_that_needs_its_time_to_find_out_is_not_pushed() -> None:
+    """A second signal would make it find out twice, and the second time it has no exit code any more."""
+    async with Host(engine(behave=lambda body: Behaviour(ignore_term=True))) as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        host.cgroups.gone.add(host.only().id)
+        await until(lambda: host.runtime.count("stop") == 1)
+        await settle(10.0)  # what dockerd waits for an event before it looks by itself
+        host.runtime.exit(host.only().id, 3)
+        end = await host.until_stopped()
+    (one,) = end.containers or ()
+    assert (one.exit_code, one.reason) == (3, None)
+
+
 async def test_container_that_ends_while_it_is_looked_at_keeps_its_exit_code() -> None:
     """Its last process is gone a moment before its engine says so: no reason to believe that the engine missed it."""
     async with Host() as host:

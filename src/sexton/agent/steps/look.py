@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 
 # An end is noticed within milliseconds; a busy engine takes longer.
 NOTICE_SECONDS = (0.5, 1.5)
+# Asked to stop what is gone, the engine waits ten seconds for an event that never comes, and then finds out. It must
+# have no reason to signal a second time meanwhile: it would find out twice, and the second finding, which has no exit
+# code any more and says 255, overwrites the first.
+FIND_OUT_SECONDS = 30.0
 # As much as is kept of what a health check said.
 HEALTH_OUTPUT = 1024
 
@@ -77,7 +81,7 @@ async def _found_out(context: StepContext, desired: DesiredTask, info: Container
             return info, False
     log.warning("engine calls a container running that has ended", extra={"task": desired.arn, "container": info.name})
     try:
-        await context.runtime.stop(info.id, 0.0)
+        await context.runtime.stop(info.id, FIND_OUT_SECONDS)
     except (Refused, TimedOut) as error:
         log.warning("engine does not find out", extra={"task": desired.arn, "reason": str(error)})
     info = await context.runtime.inspect(info.id)

@@ -66,7 +66,8 @@ async def _fetch(
     try:
         auth = await login(context, desired, container)
         with pulls.hold(exact):
-            await pulls.pull(exact, auth, tries)
+            # Another task's pull may have ended since this one looked: what was resolved is not pulled twice.
+            await pulls.pull(exact, auth, tries, unless_here=exact != ref)
             if exact != ref:
                 await pulls.tag(exact, ref)
     except EngineAway:

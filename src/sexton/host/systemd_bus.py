@@ -99,3 +99,9 @@ async def call(
 async def get_property(bus: MessageBus, path: str, interface: str, name: str) -> Any:
     answer = await call(bus, path, "org.freedesktop.DBus.Properties", "Get", "ss", [interface, name])
     return answer.value
+
+
+async def get_properties(bus: MessageBus, path: str) -> dict[str, Any]:
+    """All that the manager knows of one thing, at one moment: asked one by one, they may be of different ones."""
+    answer = await call(bus, path, "org.freedesktop.DBus.Properties", "GetAll", "s", [""])
+    return {name: variant.value for name, variant in answer.items()}

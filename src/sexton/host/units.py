@@ -1,7 +1,7 @@
 """Units of a host's systemd, over D-Bus: services that restart, and whatever has failed.
 
 Cheap first: one call lists the services and one all that failed, one call each asks the restart counter of services
-that run, start or failed, and only units that have restarted or are down get the few properties the rules need.
+that run, start or failed, and only units that have restarted or are down are asked for all, in one answer each.
 Nothing is written and nothing is started: the manager is always there already.
 
 How the manager is reached is in ``host/systemd_bus.py``.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sexton.host.errors import Absent, Unreadable
-from sexton.host.systemd_bus import MANAGER, MANAGER_PATH, SERVICE, UNIT, call, connect, get_property
+from sexton.host.systemd_bus import MANAGER, MANAGER_PATH, SERVICE, UNIT, call, connect, get_properties, get_property
 
 if TYPE_CHECKING:
     from dbus_fast.aio import MessageBus
@@ -101,7 +101,7 @@ async def _read(bus: MessageBus) -> Services:
                 restarts = int(await get_property(bus, path, SERVICE, "NRestarts"))
                 if restarts == 0 and active != "failed" and not sub.startswith("auto-restart"):
                     return None
-                return await _details(bus, path, name, active, sub, restarts)
+                return _details(name, await get_properties(bus, path))
             except DBusError as error:
                 if error.type.endswith((".UnknownObject", ".NoSuchUnit", ".UnknownProperty")):
                     return None  # unloaded since it was listed, or a manager older than restart counters
@@ -133,24 +133,23 @@ async def _changed(bus: MessageBus, path: str) -> float:
     return seconds(await get_property(bus, path, UNIT, "StateChangeTimestamp"))
 
 
-async def _details(bus: MessageBus, path: str, name: str, active: str, sub: str, restarts: int) -> Unit:
-    async def service(member: str) -> Any:
-        return await get_property(bus, path, SERVICE, member)
-
+def _details(name: str, now: dict[str, Any]) -> Unit:
+    """A unit as it is now. In a fast loop it is another one than it was when it was listed: its state and its process
+    must be of one moment, or a unit seems to run without a process."""
     return Unit(
         name=name,
-        active_state=active,
-        sub_state=sub,
-        restarts=restarts,
-        result=str(await service("Result")),
-        restart=str(await service("Restart")),
-        restart_delay=seconds(await service("RestartUSec")),
-        start_limit_interval=seconds(await get_property(bus, path, UNIT, "StartLimitIntervalUSec")),
-        start_limit_burst=int(await get_property(bus, path, UNIT, "StartLimitBurst")),
-        exit_status=int(await service("ExecMainStatus")),
-        process_started=seconds(await service("ExecMainStartTimestamp")),
-        process_runs=int(await service("MainPID")) > 0,
-        changed=await _changed(bus, path),
+        active_state=str(now["ActiveState"]),
+        sub_state=str(now["SubState"]),
+        restarts=int(now["NRestarts"]),
+        result=str(now["Result"]),
+        restart=str(now["Restart"]),
+        restart_delay=seconds(now["RestartUSec"]),
+        start_limit_interval=seconds(now["StartLimitIntervalUSec"]),
+        start_limit_burst=int(now["StartLimitBurst"]),
+        exit_status=int(now["ExecMainStatus"]),
+        process_started=seconds(now["ExecMainStartTimestamp"]),
+        process_runs=int(now["MainPID"]) > 0,
+        changed=seconds(now["StateChangeTimestamp"]),
     )
 
 

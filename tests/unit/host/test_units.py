@@ -6,8 +6,10 @@ import asyncio
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dbus_fast import Message, MessageType, Variant
 
 from sexton.host import systemd_bus, units
 from sexton.host.errors import Absent, Unreadable
@@ -67,3 +69,52 @@ async def test_a_bus_that_hangs_up_is_unreadable(tmp_path: Path) -> None:
     async with rude:
         with pytest.raises(Unreadable, match="cannot ask systemd"):
             await read_services(tmp_path)
+
+
+class LoopingUnit:
+    """A manager with one unit that runs when it is listed and has ended, to be restarted, whenever it is asked more."""
+
+    async def call(self, message: Message) -> Message:
+        body: list[Any]
+        if message.member == "ListUnitsByPatterns":
+            row = ["looper.service", "", "loaded", "active", "running", "", "/looper", 0, "", "/"]
+            body = [[] if message.body[0] else [row]]
+        elif message.member == "GetAll":
+            body = [self.now]
+        else:
+            body = [self.now[message.body[1]]]
+        return Message(message_type=MessageType.METHOD_RETURN, reply_serial=1, signature="v", body=body)
+
+    def disconnect(self) -> None:
+        pass
+
+    now = {
+        "ActiveState": Variant("s", "activating"),
+        "SubState": Variant("s", "auto-restart"),
+        "Result": Variant("s", "exit-code"),
+        "Restart": Variant("s", "always"),
+        "NRestarts": Variant("u", 3),
+        "MainPID": Variant("u", 0),
+        "StartLimitBurst": Variant("u", 5),
+        "ExecMainStatus": Variant("i", 3),
+        "RestartUSec": Variant("t", 100_000),
+        "StartLimitIntervalUSec": Variant("t", 0),
+        "ExecMainStartTimestamp": Variant("t", 1_000_000),
+        "StateChangeTimestamp": Variant("t", 2_000_000),
+    }
+
+
+async def test_a_unit_that_ended_since_it_was_listed_is_told_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listed as running, and no process any more: that would be no loop, though it is one."""
+
+    async def connect(root: Path) -> LoopingUnit:
+        return LoopingUnit()
+
+    monkeypatch.setattr(units, "connect", connect)
+
+    (unit,) = (await read_services(booted(tmp_path))).suspects
+
+    assert (unit.active_state, unit.sub_state, unit.process_runs) == ("activating", "auto-restart", False)
+    assert (unit.restarts, unit.restart_delay, unit.process_started, unit.changed) == (3, 0.1, 1.0, 2.0)

@@ -73,6 +73,6 @@ def _restarts(unit: Unit, scene: Scene) -> UnitRestarts:
 PROBE = Probe(
     name="units",
     reads=("systemd over D-Bus: ListUnitsByPatterns, NRestarts, and details of units that restarted or failed",),
-    cost="two calls, one more for each active or failed service unit, nine more for each suspect; under 1 ms each",
+    cost="two calls, one more for each active or failed service unit, one more for each suspect; under 2 ms each",
     look=look,
 )

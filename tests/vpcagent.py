@@ -71,6 +71,9 @@ class VpcAgent:
         if beside:
             beside.namespace.run("ip", "addr", "add", f"{beside.address}/32", "dev", "far")
             beside.namespace.run("ip", "link", "set", "far", "up")
+            # Not a device of its default route: whoever has several says where else tasks' answers may come in.
+            with inside(beside.namespace.path):
+                Path("/proc/sys/net/ipv4/conf/far/forwarding").write_text("1")
             beside.namespace.run("ip", "route", "add", f"{address}/32", "dev", "far", "src", beside.address)
         else:
             self.namespace.run("ip", "link", "set", "out", "up")

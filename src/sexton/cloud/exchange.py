@@ -8,6 +8,7 @@ redirects followed, and never more read than was asked for.
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -109,7 +110,11 @@ async def exchange(
 def _reason(error: Exception) -> str:
     """The system's own words where a connection could not be made: the library puts host, port and more around them,
     which the sentence says already."""
-    cause = getattr(error, "os_error", None)
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted, {cause.verify_message}; AWS_CA_BUNDLE names a file of authorities"
+    if isinstance(cause, ssl.SSLError):  # its number is not one of the system's
+        return str(cause)
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or str(cause)
     return str(error) or type(error).__name__

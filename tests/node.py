@@ -57,6 +57,11 @@ def until(true: Callable[[], Any], what: str, seconds: float = READY_SECONDS) ->
     return found
 
 
+def errors_of(log: str) -> list[str]:
+    """Its errors, without what the caretaker finds wrong with the host that the tests run on."""
+    return [line for line in log.splitlines() if "level=error" in line and "logger=care.app" not in line]
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

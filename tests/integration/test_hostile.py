@@ -23,7 +23,7 @@ import pytest
 
 from amazon_agent import AmazonAgent, Closed, frame, recorded_calls, recorded_frames
 from engine import PrivateEngine
-from node import Node
+from node import Node, errors_of
 from plane import open_plane
 from sexton.cloud.credentials import Credentials
 from sexton.cloud.sigv4 import sign
@@ -91,7 +91,7 @@ def unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
     assert node.agent_is_connected()
     lines = node.control.log[before:]
     assert "Traceback" not in lines
-    assert "level=error" not in lines
+    assert errors_of(lines) == []
 
 
 def signed(

@@ -2,8 +2,6 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
-# What failed beside others on a crowded machine runs once more by itself; what fails twice has failed.
-AGAIN := [ $$? = 1 ] && echo "make: what failed is run once more by itself" && $(PY) -m pytest --last-failed --last-failed-no-failures none
 
 .PHONY: help run setup test lint types docs bench soak deb lock fmt generate clean
 help: ## what there is
@@ -24,8 +22,8 @@ types: setup ## strict type check
 	.venv/bin/mypy
 
 test: lint types ## everything, real containers included (under 20 minutes on two cores)
-	$(PY) -m pytest -m "not alone" --numprocesses 3 --dist loadfile --no-loadscope-reorder || { $(AGAIN) -m "not alone"; }
-	$(PY) -m pytest -m alone || { $(AGAIN) -m alone; }
+	$(PY) -m pytest -m "not alone" --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -m alone
 
 docs: setup ## the site, into site/
 	.venv/bin/mkdocs build --strict

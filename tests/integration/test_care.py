@@ -132,7 +132,7 @@ def _steady(care: Care, port: int) -> None:
         # One tick of the clock is its grain.
         assert spent <= 0.005 * STEADY_SECONDS + 0.02
         assert grown < 1 << 20
-        assert memory < 64 << 20  # what all three roles together may take
+        assert memory < 50 << 20
         read = subprocess.run(
             ["curl", "-sf", f"http://127.0.0.1:{port}/metrics"], capture_output=True, text=True, check=True
         ).stdout

@@ -4,7 +4,9 @@
 
 Nothing is kept between steps but which means were tried, so being killed anywhere leaves nothing half-done: pages that
 were dropped stay dropped, all others were not touched, and the next run looks with fresh eyes. A step that ran out of
-its budget is given another after a rest as long as its work was, as long as it still frees something.
+its budget is given another after a rest as long as its work was, as long as it still frees something. So is a reclaim
+that left some behind: a file system's own blocks cannot go while its journal is at work on them, and dropping dirty
+pages just before is what puts them there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import msgspec
 
 from sexton.care.graves import HOST, Survey, survey
 from sexton.core.purge import (
+    COMMIT_SECONDS,
     Allowed,
     DropFiles,
     Plan,
@@ -25,6 +28,7 @@ from sexton.core.purge import (
     Why,
     plan_located,
     plan_named,
+    rest_before_more,
 )
 from sexton.core.zombie import Walk
 from sexton.host.cgroup import census
@@ -77,6 +81,7 @@ class Purge:
         self._tried: set[str] = set()
         self._tries: dict[str, int] = {}
         self._refused = False
+        self._waited = False
         self.seen = self._look()
 
     def _look(self) -> Survey:
@@ -113,13 +118,23 @@ class Purge:
             key = steps[0].key
             self._refused = self._refused or bool(attempt.said.get("error"))
             self._tries[key] = self._tries.get(key, 0) + 1
-            cut_short = attempt.killed or _out_of_budget(steps[0], attempt.said)
-            if attempt.stuck or not cut_short or attempt.freed <= 0 or self._tries[key] >= ATTEMPTS:
+            rest = self._rest(attempt)
+            if attempt.stuck or rest is None or self._tries[key] >= ATTEMPTS:
                 self._tried.add(key)
             else:
-                time.sleep(attempt.seconds)
+                time.sleep(rest)
             if attempt.stuck:  # a child that cannot be killed still holds that core: do not add another
                 return
+
+    def _rest(self, attempt: Attempt) -> float | None:
+        """Seconds until the same step is worth another attempt; None when it is not."""
+        if attempt.killed or _out_of_budget(attempt.step, attempt.said):
+            return attempt.seconds if attempt.freed > 0 else None
+        seen = self.seen.walk
+        in_journal = not self._waited and seen is not None and seen.pinned_by_blocks(self._within)
+        rest = rest_before_more(attempt.step, attempt.freed, attempt.remaining, in_journal=in_journal)
+        self._waited = self._waited or rest == COMMIT_SECONDS
+        return rest
 
     def _attempt(self, step: Step) -> Attempt:
         before, cached = census(HOST).zombies, cached_bytes()

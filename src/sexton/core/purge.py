@@ -120,6 +120,23 @@ class Why(StrEnum):
     UNSEEN = "unseen"  # something pins it that is on no list: pages on their way, or kernel objects
 
 
+# A file system's journal commits this often unless it was told otherwise; the blocks it holds can go afterwards.
+COMMIT_SECONDS = 5.5
+# A reclaim that made headway goes on after so long.
+BREATH_SECONDS = 0.1
+
+
+def rest_before_more(step: Step, freed: int, remaining: int, *, in_journal: bool) -> float | None:
+    """How long to wait until a reclaim that left some behind is worth another attempt; None when it is not. A file
+    system's own blocks (tables of inodes, directories) cannot go while its journal has them, and writing back dirty
+    pages is what puts them there: then ``in_journal`` says that such blocks pin what is left."""
+    if not isinstance(step, Reclaim) or not step.zombies or remaining <= 0:
+        return None
+    if freed > 0:
+        return BREATH_SECONDS
+    return COMMIT_SECONDS if in_journal else None
+
+
 class Left(msgspec.Struct, frozen=True, kw_only=True):
     """Zombies that stay, and who holds them. One zombie stands in one entry, under its first holder."""
 

@@ -129,6 +129,15 @@ class Walk(msgspec.Struct, frozen=True, array_like=True):
         pinned = {pin.group for pin in self.pins}
         return tuple(row for row in self.dead() if row not in pinned and not self.has_below(row))
 
+    def pinned_by_blocks(self, within: str) -> bool:
+        """Is a zombie below that group pinned by a file system's own blocks? Only a walk with pins knows."""
+        return any(
+            self.holders[pin.holder].magic == BLOCK_DEVICES
+            and self.groups[pin.group].dead
+            and below(self.groups[pin.group].path, within)
+            for pin in self.pins
+        )
+
 
 class Ghosts(msgspec.Struct, frozen=True, kw_only=True):
     """What dead groups somewhere below one live group still hold, told by arithmetic, without their names.

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sexton.core.purge import (
+    COMMIT_SECONDS,
     Allowed,
     DropCaches,
     DropFiles,
@@ -19,6 +20,7 @@ from sexton.core.purge import (
     merged,
     plan_located,
     plan_named,
+    rest_before_more,
 )
 from sexton.core.zombie import BLOCK_DEVICES, EXT, TMPFS, Ghosts, Group, Holder, Pin, PinFlag, Walk
 
@@ -289,3 +291,20 @@ def test_merged_ranges_are_the_same_pages(ranges: list[Range]) -> None:
 
     assert pages(joined) == pages(ranges)
     assert all(left.first + left.pages < right.first for left, right in pairwise(joined))
+
+
+def test_a_reclaim_that_left_some_goes_on_and_waits_for_the_journal_once_it_frees_nothing() -> None:
+    some = Reclaim(group="/live", pages=3, collateral=0, walked=0, zombies=(1, 2, 3))
+    assert rest_before_more(some, 2, 1, in_journal=False) is not None
+    assert rest_before_more(some, 3, 0, in_journal=True) is None  # nothing is left to do
+    assert rest_before_more(some, 0, 1, in_journal=True) == COMMIT_SECONDS
+    assert rest_before_more(some, 0, 1, in_journal=False) is None  # somebody uses the pages right now
+    files = DropFiles(files=(), zombies=(1,))
+    assert rest_before_more(files, 1, 1, in_journal=True) is None
+
+
+def test_whether_blocks_of_a_file_system_pin_what_is_left_below_a_group() -> None:
+    of_blocks = [("/live/a", [Pin(0, 0, 0, 1, 0)])]
+    assert host(of_blocks, [METADATA]).pinned_by_blocks("/live")
+    assert not host(of_blocks, [METADATA]).pinned_by_blocks("/other")
+    assert not host(of_blocks, [on_disk()]).pinned_by_blocks("/")

@@ -49,9 +49,9 @@ PAUSE = 0.25
 # Where the agent's logs are: page cache of a disk, which is what leaks on real hosts. Not a tmpfs.
 SCRATCH = Path("/var/tmp")  # noqa: S108 - a directory of our own is made in it
 SCRATCH_NAME = "sexton-replay-"
-# Zombies that may be left for the kernel to free in its own time, of a thousand and more: 1 to 18 were seen on one
-# machine within an hour, the most beside other work; what pins the last of them was not found out.
-LEFT_OVER = 30
+# Zombies that may be left, of a thousand and more: a page on a tmpfs of the guest is never freed while the guest lives,
+# as that of the group that wrote its login records; others are the kernel's to free in its own time.
+LEFT_OVER = 10
 NO_ENGINE = "unix:///nonexistent"
 
 

@@ -26,6 +26,8 @@ from pathlib import Path
 
 from local_image import CALL_SECONDS, EngineFailed, engine_call
 
+from started import Started
+
 START_SECONDS = 60.0
 """A daemon answers within a second; a loaded machine with a cold cache takes longer."""
 
@@ -35,7 +37,7 @@ STOP_SECONDS = 30.0
 _DAEMONS = ("containerd", "dockerd")
 
 
-class PrivateEngine:
+class PrivateEngine(Started):
     """One engine below ``root``. ``options`` are more of dockerd's; live restore keeps containers over its restarts.
     ``within`` is a command that runs another one elsewhere, such as in a network namespace."""
 
@@ -54,17 +56,6 @@ class PrivateEngine:
         self._dockerd: subprocess.Popen[bytes] | None = None
         self._bridged = False
         root.mkdir(parents=True, exist_ok=True)
-
-    def __enter__(self) -> PrivateEngine:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start what does not run, on the same root, and wait until it answers."""

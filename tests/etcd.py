@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from started import Started
+
 START_SECONDS = 30.0
 """A member answers within a second; a loaded machine takes longer."""
 
@@ -130,7 +132,7 @@ class Member:
         return self._log.read_text(errors="replace")
 
 
-class PrivateEtcd:
+class PrivateEtcd(Started):
     """A cluster below ``root``, which must be a directory of its own."""
 
     def __init__(self, root: Path, *, size: int = 1, options: Sequence[str] = (), scheme: str = "etcd") -> None:
@@ -142,17 +144,6 @@ class PrivateEtcd:
             Member(f"m{number}", root, ports[2 * number], ports[2 * number + 1], options) for number in range(size)
         ]
         self._cluster = ",".join(f"{member.name}={member.peer}" for member in self.members)
-
-    def __enter__(self) -> PrivateEtcd:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def hosts(self) -> str:

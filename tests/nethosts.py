@@ -30,6 +30,7 @@ from botocore.config import Config
 from engine import EngineFailed, PrivateEngine, engine_call
 from images import build_busybox
 from node import CGROUPS, INSTANCE_LABEL, REGION, Role, until
+from started import Started
 
 SANDBOX_LABEL = "dev.sexton.sandbox"
 CONTROL_ADDRESS = "10.99.0.1"
@@ -196,7 +197,7 @@ class Host:
         self.namespace.close()
 
 
-class Lab:
+class Lab(Started):
     """A control plane and so many hosts; a context manager."""
 
     def __init__(
@@ -234,17 +235,6 @@ class Lab:
             self.environment | (environment or {}),
             within=self.namespace.within,
         )
-
-    def __enter__(self) -> Lab:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         if self._door is None:

@@ -27,6 +27,7 @@ from botocore.config import Config
 
 from engine import EngineFailed, engine_call
 from sexton.core import endpointrules
+from started import Started
 
 INSTANCE_LABEL = "dev.sexton.container-instance"
 REGION = "us-east-1"
@@ -126,7 +127,7 @@ class Role:
             raise NodeFailed(f"{self.name} does not end within {seconds:g} s:\n{self.log[-3000:]}") from None
 
 
-class Node:
+class Node(Started):
     """A control plane and an agent on this host, in one directory; a context manager."""
 
     def __init__(
@@ -170,17 +171,6 @@ class Node:
     @property
     def roles(self) -> tuple[Role, ...]:
         return (self.control, self.agent) if self._split else (self.control,)
-
-    def __enter__(self) -> Node:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start what does not run, and wait until it is healthy."""

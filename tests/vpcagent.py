@@ -27,6 +27,7 @@ from node import CGROUPS, INSTANCE_LABEL, NodeFailed, Role, until
 from scripted_plane import ACCOUNT, CLUSTER, REGION, ScriptedPlane
 from sexton.core import wiring
 from sexton.wire.network import PROTOCOL, Group, Interface, Rule, SextonNetworkMessage, Subnet
+from started import Started
 
 Json = dict[str, Any]
 SUBNET = Subnet(
@@ -47,7 +48,7 @@ OPEN = Group(
 CLOSED = Group(id="sg-closed", vpc="vpc-1", egress=(Rule(id="out4", protocol="-1", cidr="0.0.0.0/0"),))
 
 
-class VpcAgent:
+class VpcAgent(Started):
     """A context manager."""
 
     def __init__(
@@ -88,17 +89,6 @@ class VpcAgent:
         self.interfaces: tuple[Interface, ...] = ()
         self.groups: tuple[Group, ...] = (OPEN, CLOSED)
         self.subnets: tuple[Subnet, ...] = (SUBNET,)
-
-    def __enter__(self) -> VpcAgent:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         self.engine.start()

@@ -1,21 +1,14 @@
-"""The tools that disturb a network, run in the namespace that is meant: the packet filter, queues, routes.
-
-A namespace is the path of its file; the empty one is this process's own. A command that fails says why in its own
-words, without its drawings.
-"""
+"""What disturbs a network, in the namespace that is meant: the packet filter, queues, and where routes lead out."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 
+from sexton.host import nettool
+from sexton.host.nettool import RefusedError, ToolError
+
+# Whoever asks for a disturbance waits for the answer.
 DEADLINE = 5.0
-_PATH = os.defpath + ":/usr/sbin:/sbin"
-
-
-class ToolError(Exception):
-    """A tool is missing or refused; the message says which and why."""
 
 
 async def change_filter(namespace: str, text: str) -> None:
@@ -55,25 +48,7 @@ async def leading_out(namespace: str) -> tuple[str, ...]:
 
 
 async def _run(namespace: str, *command: str, text: str = "") -> str:
-    entered = ("nsenter", f"--net={namespace}", "--", *command) if namespace else command
     try:
-        process = await asyncio.create_subprocess_exec(
-            *entered,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={"PATH": _PATH, "LC_ALL": "C"},
-        )
-    except OSError as error:
-        raise ToolError(f"cannot run {entered[0]}: {error.strerror or error}") from None
-    try:
-        async with asyncio.timeout(DEADLINE):
-            out, err = await process.communicate(text.encode())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        words = err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
-        raise ToolError(f"cannot disturb the network: {words[0]}")
-    return out.decode("utf-8", "replace")
+        return await nettool.run(*command, text=text, namespace=namespace, deadline=DEADLINE)
+    except RefusedError as error:
+        raise ToolError(f"cannot disturb the network: {error}") from None

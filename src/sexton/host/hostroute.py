@@ -7,14 +7,11 @@ protocol number, and goes when it is asked to.
 
 from __future__ import annotations
 
-import asyncio
-import os
-
-from sexton.host.packetfilter import DEADLINE
+from sexton.host import nettool
+from sexton.host.nettool import ToolError
 
 # Nobody else's, by /etc/iproute2/rt_protos.
 PROTOCOL = "83"
-_PATH = os.defpath + ":/usr/sbin:/sbin"
 
 
 async def have_route(address: str) -> bool:
@@ -33,21 +30,7 @@ async def drop_route(address: str) -> None:
 
 async def _ip(*args: str) -> bool:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *("ip", "-4", *args),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={"PATH": _PATH, "LC_ALL": "C"},
-        )
-    except OSError:
+        await nettool.run("ip", "-4", *args)
+    except (ToolError, TimeoutError):
         return False
-    try:
-        async with asyncio.timeout(DEADLINE):
-            return await process.wait() == 0
-    except TimeoutError:
-        return False
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    return True

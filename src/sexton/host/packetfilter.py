@@ -1,17 +1,14 @@
 """The kernel's packet filter, through its own tool: change it in one transaction, list it as text.
 
-A change is all or nothing. What the tool says when it refuses becomes the error, without its drawing of the input.
+A change is all or nothing. What the tool says when it refuses becomes the error.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
+from sexton.host import nettool
+from sexton.host.nettool import DEADLINE, RefusedError, ToolError
 
 PROGRAM = "nft"
-# A transaction takes milliseconds; the kernel may wait for another one.
-DEADLINE = 10.0
-_PATH = os.defpath + ":/usr/sbin:/sbin"
 
 
 class FilterError(Exception):
@@ -20,38 +17,20 @@ class FilterError(Exception):
 
 async def change(text: str, namespace: str = "") -> None:
     """Apply one transaction, in this network or in that of a namespace's file."""
-    await _run("-f", "-", text=text, namespace=namespace)
+    await _run("-f", "-", what="change the packet filter", text=text, namespace=namespace)
 
 
 async def listing(*what: str) -> str:
     """What the filter holds, such as ``listing("tables", "ip")``; FilterError when it has nothing of that name."""
-    return await _run("list", *what)
+    return await _run("list", *what, what="list")
 
 
-async def _run(*args: str, text: str = "", namespace: str = "") -> str:
-    enter = ("nsenter", f"--net={namespace}") if namespace else ()
+async def _run(*args: str, what: str, text: str = "", namespace: str = "") -> str:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *enter,
-            PROGRAM,
-            *args,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={"PATH": _PATH, "LC_ALL": "C"},
-        )
-    except OSError as error:
-        raise FilterError(f"cannot run {PROGRAM}: {error.strerror or error}") from None
-    try:
-        async with asyncio.timeout(DEADLINE):
-            out, err = await process.communicate(text.encode())
+        return await nettool.run(PROGRAM, *args, text=text, namespace=namespace)
+    except RefusedError as error:
+        raise FilterError(f"cannot {what}: {error}") from None
+    except ToolError as error:
+        raise FilterError(str(error)) from None
     except TimeoutError:
         raise FilterError(f"cannot wait for {PROGRAM}: no answer within {DEADLINE:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        words = err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
-        raise FilterError(f"cannot change the packet filter: {words[0]}" if text else f"cannot list: {words[0]}")
-    return out.decode("utf-8", "replace")

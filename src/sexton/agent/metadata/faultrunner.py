@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from sexton.core import fault
 from sexton.core.fault import Fault, Kind, Place
 from sexton.host import faultnet
-from sexton.host.faultnet import ToolError
+from sexton.host.nettool import ToolError
 
 log = logging.getLogger(__name__)
 

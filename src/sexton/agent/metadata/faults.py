@@ -22,7 +22,7 @@ from sexton.agent.metadata.routes import Call, Handler, Routes
 from sexton.agent.runner import Runner
 from sexton.core import fault
 from sexton.core.fault import BadFault, Kind
-from sexton.host.faultnet import ToolError
+from sexton.host.nettool import ToolError
 from sexton.kit import web
 from sexton.kit.allowance import Allowances
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body

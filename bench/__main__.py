@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-MODULES = ("launch", "network", "metrics", "readings", "api", "peers", "fleet", "footprint", "zombies", "logs")
+MODULES = ("launch", "network", "vpc", "metrics", "readings", "api", "peers", "fleet", "footprint", "zombies", "logs")
 
 
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:

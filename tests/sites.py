@@ -194,3 +194,24 @@ def exchange(sites: dict[str, Site], probes: Iterable[Probe], expected: Collecti
     finally:
         for call in calls:
             call.close()
+
+
+def transfer(client: str, server: str, address: str, port: int) -> str:
+    """What a client in one namespace says to a server in another and hears back."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with inside(server):
+        listening = socket.create_server(("", port), family=family)
+    with listening:
+        listening.settimeout(5)
+        with inside(client):
+            calling = socket.create_connection((address, port), timeout=5)
+        with calling:
+            served, _ = listening.accept()
+            with served:
+                calling.sendall(b"x" * 40_000)  # larger than any packet: sizes on the way fit
+                calling.shutdown(socket.SHUT_WR)
+                length = 0
+                while data := served.recv(65536):
+                    length += len(data)
+                served.sendall(f"{length}".encode())
+            return calling.recv(100).decode()

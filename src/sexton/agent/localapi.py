@@ -74,7 +74,7 @@ class LocalApi:
         if request.method == "GET" and request.path == "/net":
             if self._networks is None:
                 return _json({"error": "this agent makes no networks for tasks"}, status=404)
-            return _json(await self._networks.shown(counted=request.query.get("counts") != "0"))
+            return _json(await self._networks.routing.shown(counted=request.query.get("counts") != "0"))
         if request.method == "GET" and request.path == "/logs":
             return await self._logs(request)
         if request.method == "GET" and request.path == "/why":

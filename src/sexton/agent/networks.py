@@ -1,8 +1,9 @@
-"""Tasks' own networks on this host: from the control plane's words to wires, and from a task to its namespace.
+"""Tasks' own networks on this host: from a task to its namespace.
 
-The control plane sends the whole of a host's networks whenever something changes. It is brought into force at once,
-before any task needs it, and is what a task's interface is looked up in. A task's way:
+What routes for tasks is brought into force before any task needs it (``agent/routing.py``), and is what a task's
+interface is looked up in. A task's way:
 
+    begin    its network is made, while its images are pulled
     join     its sandbox, whose namespace its containers are created for
     wired    the interface is in the namespace and packets pass; no container starts before
     release  the interface and the sandbox are gone
@@ -18,11 +19,12 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sexton.agent.networkfault import FAILED, NetworkFault
+from sexton.agent.routing import Routing
 from sexton.agent.sandboxes import Sandbox, Sandboxes
 from sexton.core import sandbox, wiring
 from sexton.core.names import last_part
@@ -30,16 +32,11 @@ from sexton.core.task import DesiredTask
 from sexton.host import namespaces
 from sexton.host.devices import by_hardware_address, names_in
 from sexton.host.network import NetworkError, NetworkWorker
-from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.runtime.contract import RuntimeFault
 from sexton.settings import Settings
 from sexton.wire import acs_task
 from sexton.wire.network import PROTOCOL, Interface, SextonNetworkMessage
-from sexton.wire.ownnetwork import Count, HostNetworks
-
-if TYPE_CHECKING:
-    from sexton.core.nftables import Table
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +48,7 @@ FIRST_STATE_SECONDS = 300.0
 DEVICE_SECONDS = 10.0
 DEVICE_POLL = 0.1
 METADATA_SERVICES = ("169.254.169.254/32", "fd00:ec2::254/128")
-APPLY_BACKOFF = Backoff(first=0.5, cap=30.0)
 _RESOLVERS = ("/run/systemd/resolve/resolv.conf", "/etc/resolv.conf")
-TABLE = "sexton-groups"
 
 
 class Wired(NamedTuple):
@@ -73,130 +68,34 @@ class Networks:
         self._sandboxes = sandboxes
         self._nursery = nursery
         self._worker = NetworkWorker()
-        self._state: SextonNetworkMessage | None = None
-        self._applied = SextonNetworkMessage()
-        self._changed = asyncio.Event()
-        self._in_force: dict[str, Table] = {}  # by VPC
-        self._trouble = ""
+        self.routing = Routing(settings, self._tag, self._worker, nursery)
         self._wired: dict[str, Wired] = {}  # by task
-        self._applying = asyncio.Lock()
-        self._retry: asyncio.Task[None] | None = None
         self.on_released: Callable[[str], Awaitable[None]] = _nothing  # of a device of the host's
+        self.on_attached: Callable[[str, str], None] = lambda task, attachment: None
         self.on_wired: Callable[[str, str, str], Awaitable[object]] = _nothing  # task, router, device
         self.on_adopted: Callable[[str, str], Awaitable[object]] = _nothing  # task, its namespace
         self.on_gone: Callable[[str], Awaitable[None]] = _nothing  # task
-        self.on_routers: Callable[[Sequence[str]], None] = lambda names: None
-
-    @property
-    def tag(self) -> str:
-        return self._tag
-
-    @property
-    def state(self) -> SextonNetworkMessage | None:
-        """What the control plane last said of this host's networks."""
-        return self._state
-
-    @property
-    def trouble(self) -> str:
-        """Why the state is not in force, if it is not."""
-        return self._trouble
 
     @property
     def helper(self) -> int | None:
         """The process that wires, while there is one."""
         return self._worker.pid
 
-    def routers(self) -> tuple[str, ...]:
-        """The namespaces that route for this host's tasks."""
-        return tuple(namespaces.named(wiring.router_prefix(self._tag)))
-
     def interface_of(self, task: acs_task.Task) -> Interface | None:
         """A task's interface, as the control plane describes it."""
         given = _given(task)
-        if given is None or self._state is None:
-            return None
-        return next((one for one in self._state.interfaces if one.id == given.ec2_id), None)
+        return self.routing.interface(given.ec2_id) if given is not None else None
 
-    async def follow(self, state: SextonNetworkMessage) -> bool:
-        """Bring a state into force; whether it is. What cannot be now is tried again."""
-        if any(not one.host for one in state.interfaces):
+    async def follow(self, message: SextonNetworkMessage) -> bool:
+        """Bring a state into force; whether it is. One with interfaces of this host means that tasks come."""
+        if any(not one.host for one in message.interfaces):
             self._sandboxes.want()
-        self._state = state
-        self._changed.set()
-        self._changed = asyncio.Event()
-        if await self._apply():
-            return True
-        if self._retry is None or self._retry.done():
-            self._retry = self._nursery.start("networks", self._apply_later())
-        return False
+        return await self.routing.follow(message)
 
-    async def _apply_later(self) -> None:
-        for delay in APPLY_BACKOFF.delays():
-            await asyncio.sleep(delay)
-            if await self._apply():
-                return
-
-    async def _apply(self) -> bool:
-        from sexton.core import grouprules, nftables  # for hosts that have such tasks
-
-        async with self._applying:
-            state = self._state
-            assert state is not None
-            tables = {vpc: self._table(state, vpc) for vpc in grouprules.vpcs(state)}
-            texts = {
-                vpc: nftables.change(self._in_force[vpc], table) if vpc in self._in_force else nftables.whole(table)
-                for vpc, table in tables.items()
-            }
-            order = wiring.apply(state, self._tag, self.address, self._settings.tunnel_port, texts)
-            try:
-                if order.routers or self.routers():
-                    await self._worker.ask(order)
-            except NetworkError as error:
-                self._in_force.clear()  # nobody knows how far it came: next time whole
-                if self._trouble != str(error):
-                    log.error("networks cannot be brought in line", extra={"reason": str(error)})
-                self._trouble = str(error)
-                return False
-            made = [one.name for one in order.routers]
-            self._in_force = {vpc: table for vpc, table in tables.items() if wiring.router_of(self._tag, vpc) in made}
-            self._trouble = ""
-            self._applied = state
-            self.on_routers(made)
-            log.info(
-                "networks are in force",
-                extra={"revision": state.revision, "interfaces": len(state.interfaces), "routers": len(made)},
-            )
-            return True
-
-    def _table(self, state: SextonNetworkMessage, vpc: str) -> Table:
-        from sexton.core import grouprules, ruleset
-
-        devices = {one.id: wiring.device_of(one.id) for one in state.interfaces if not one.host}
-        return ruleset.table(TABLE, grouprules.vpc(state, vpc), devices, tunnel="v*", uplink=wiring.UPLINK_DEVICE)
-
-    @property
-    def address(self) -> str:
-        """Where other hosts reach this one's tasks."""
-        return self._settings.network_address
-
-    async def shown(self, *, counted: bool = True) -> HostNetworks:
-        """What is in force here and what it has counted, for whoever looks."""
-        state, routers, trouble = self._applied, self.routers(), self._trouble
-        counts: dict[str, Count] = {}
-        try:
-            if routers and counted:
-                counts = (await self._worker.ask(wiring.Count(routers=routers, table=TABLE))).counts
-        except NetworkError as error:
-            trouble = trouble or str(error)
-        return HostNetworks(
-            on_host=True,
-            address=self.address,
-            trouble=trouble,
-            routers=routers,
-            devices={one.id: wiring.device_of(one.id) for one in state.interfaces if not one.host},
-            state=state,
-            counts=counts,
-        )
+    def begin(self, desired: DesiredTask) -> None:
+        """A task comes that needs its network soon: there is no use in waiting for its images first."""
+        if _given(desired.task) is not None:
+            self._begun(desired)
 
     async def join(self, desired: DesiredTask) -> str:
         """The engine's id of the container whose network the task's own ones share. NetworkFault, RuntimeFault."""
@@ -252,6 +151,7 @@ class Networks:
             order = await self._adopt_order(given, held.namespace)
         await self._worker.ask(order)
         if isinstance(order, wiring.Plug):
+            self.on_attached(desired.arn, given.attachment_arn or "")
             await self.on_wired(desired.arn, order.router, order.device)
         else:
             await self.on_adopted(desired.arn, held.namespace)
@@ -261,20 +161,12 @@ class Networks:
 
     async def _plug_order(self, given: acs_task.ElasticNetworkInterface, namespace: str) -> wiring.Plug:
         try:
-            async with asyncio.timeout(STATE_SECONDS if self._state else FIRST_STATE_SECONDS):
-                while True:
-                    changed, state = self._changed, self._state
-                    mine = next((one for one in (state.interfaces if state else ()) if one.id == given.ec2_id), None)
-                    if state is not None and mine is not None and not self._applying.locked():
-                        break
-                    if mine is not None:
-                        async with self._applying:
-                            continue
-                    await changed.wait()
+            async with asyncio.timeout(STATE_SECONDS if self.routing.state else FIRST_STATE_SECONDS):
+                state, mine = await self.routing.settled(given.ec2_id)
         except TimeoutError:
             raise NetworkFault(f"{FAILED}the control plane did not describe interface {given.ec2_id}") from None
-        if self._trouble:
-            raise NetworkFault(f"{FAILED}{self._trouble}")
+        if self.routing.trouble:
+            raise NetworkFault(f"{FAILED}{self.routing.trouble}")
         order = wiring.plug(state, mine, self._tag, namespace, self._blackholes)
         if order is None:
             raise NetworkFault(f"{FAILED}the control plane did not describe subnet {mine.subnet}")
@@ -305,7 +197,7 @@ class Networks:
         await self.on_gone(desired.arn)
         if given.interface_association_protocol != PROTOCOL:
             await self._give_device_back(desired, given)
-        elif self.routers():
+        elif self.routing.names():
             await self._worker.ask(
                 wiring.Unplug(tag=self._tag, device=wiring.device_of(given.ec2_id or ""), addresses=_addresses(given))
             )
@@ -329,7 +221,7 @@ class Networks:
         await self._sandboxes.sweep({last_part(one.arn) for one, _ in here})
         if here:
             self._sandboxes.want()
-        if not self.routers() and not self._has_uplinks():
+        if not self.routing.names() and not self._has_uplinks():
             return
         order = wiring.Clear(
             tag=self._tag,
@@ -343,7 +235,7 @@ class Networks:
 
     async def take_up(self, tasks: Iterable[DesiredTask]) -> None:
         """Have those know again who serve tasks that an earlier process wired."""
-        routers = {name: names_in(namespaces.path_of(name)) for name in self.routers()}
+        routers = {name: names_in(namespaces.path_of(name)) for name in self.routing.names()}
         for one in tasks:
             given = _given(one.task)
             device = wiring.device_of(given.ec2_id or "") if given else ""
@@ -361,7 +253,7 @@ class Networks:
 
     def vpc_of(self, task: acs_task.Task) -> str:
         """The VPC that a task is in; unknown until the control plane has said so."""
-        interface, state = self.interface_of(task), self._state
+        interface, state = self.interface_of(task), self.routing.state
         if interface is None or state is None:
             return ""
         return next((one.vpc for one in state.subnets if one.id == interface.subnet), "")
@@ -374,7 +266,7 @@ class Networks:
         if leave_nothing:
             with contextlib.suppress(RuntimeFault):
                 await self._sandboxes.empty()
-            if self.routers() or self._has_uplinks():
+            if self.routing.names() or self._has_uplinks():
                 try:
                     await self._worker.ask(wiring.Clear(tag=self._tag, everything=True))
                 except NetworkError as error:

@@ -263,7 +263,9 @@ class Session:
             case acs.StageUpdateMessage(message_id=message_id) | acs.PerformUpdateMessage(message_id=message_id):
                 await self._send(socket, self._nack(message_id, "Updates are disabled"))
             case SextonNetworkMessage(message_id=message_id):
-                if self._networks is not None and await self._networks.follow(body) and message_id:
+                if self._networks is not None and not self._networks.routing.knows(body):
+                    await self._send(socket, self._nack(message_id, "this is a change of a state that is not here"))
+                elif self._networks is not None and await self._networks.follow(body) and message_id:
                     await self._send(socket, self._ack(message_id))
             case acs.AttachTaskNetworkInterfacesMessage(message_id=message_id):
                 problem = "this host cannot give tasks a network of their own"

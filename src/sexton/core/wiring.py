@@ -84,6 +84,7 @@ class Tunnel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     vni: int
     hosts: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()  # in an order that is not whole
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,14 +104,19 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blocks: tuple[str, ...] = ()  # of its subnets: what nobody in them has leads nowhere
     tunnels: tuple[Tunnel, ...] = ()
     remotes: tuple[Remote, ...] = ()
+    gone: tuple[Remote, ...] = ()  # in an order that is not whole
     rules: str = ""
 
 
 class Apply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="apply"):
-    """The whole of a host's networks. A router that is not named goes, once no task is plugged into it."""
+    """The whole of a host's networks. A router that is not named goes, once no task is plugged into it. One that is not
+    ``whole`` names of the other hosts and their tasks only those that are new, other, or gone (``core/wiringchange``).
+    """
 
     tag: str
+    whole: bool = True
     routers: tuple[Router, ...] = ()
+    peers: tuple[str, ...] = ()  # in an order that is not whole: all other hosts, if they are not the same any more
     address: str = ""  # of this host, for traffic between hosts
     port: int = 4789
 

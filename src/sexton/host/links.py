@@ -24,7 +24,7 @@ OURS = 0x53
 _NO_PREFIX_ROUTE, _NO_DUPLICATE_CHECK = 0x200, 0x02
 _BLACKHOLE, _UNREACHABLE = 6, 7
 _PERMANENT = 0x80
-_LINK_SCOPE = 253
+_LINK_SCOPE, _ANY_SCOPE = 253, 255
 _GONE = frozenset({errno.ENODEV, errno.ESRCH, errno.ENOENT, errno.EADDRNOTAVAIL})
 
 
@@ -137,6 +137,8 @@ class Links:
 
     def remove_route(self, block: str, index: int | None = None) -> None:
         fields: dict[str, Any] = {"dst": block, "family": family_of(block), "proto": OURS}
+        if fields["family"] == socket.AF_INET:
+            fields["scope"] = _ANY_SCOPE  # else only one that leads to a gateway is meant
         if index is not None:
             fields["oif"] = index
         try:

@@ -1,7 +1,7 @@
 """Network namespaces: entering them, making them to stay, and talking netlink inside them.
 
-For the helper process that wires (``host/network_worker``) and for nobody else: a namespace belongs to a thread, and
-that process has one. Only ``socket_in`` is for the daemon, on a thread that ends with it.
+For the helper process that wires (``host/network_worker``): a namespace belongs to a thread, and that process has one.
+For the daemon there are only questions, and ``socket_in``, on a thread that ends with it.
 """
 
 from __future__ import annotations
@@ -132,6 +132,12 @@ def read(path: str) -> str:
         return (Path("/proc/sys/net") / path).read_text().strip()
     except OSError:
         return ""
+
+
+def may_forward6() -> bool:
+    """Whether packets of IPv6 that came by a device of ours are passed on: where the host forwards as a whole, and on
+    kernels that can be told so of single devices (6.17 and later)."""
+    return read("ipv6/conf/all/forwarding") == "1" or bool(read("ipv6/conf/default/force_forwarding"))
 
 
 def socket_in(namespace: str, address: str, port: int, options: Sequence[tuple[int, int, bytes]] = ()) -> socket.socket:

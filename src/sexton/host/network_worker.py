@@ -30,10 +30,12 @@ def carry_out(order: Order) -> Answer:
     """One order; what is wrong with the network becomes the answer's error."""
     from pyroute2.netlink.exceptions import NetlinkError
 
-    from sexton.host import wired_router, wired_task
+    from sexton.host import wired_change, wired_router, wired_task
 
     try:
         match order:
+            case wiring.Apply(whole=False):
+                wired_change.change(order)
             case wiring.Apply():
                 return Answer(error="; ".join(wired_router.apply(order)))
             case wiring.Plug():

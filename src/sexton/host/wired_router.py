@@ -55,14 +55,19 @@ def apply(order: Apply) -> list[str]:
                 _tunnels(host, router, order)
             except (NetlinkError, OSError) as error:
                 trouble.append(f"cannot reach other hosts by VXLAN: {error}")
-        _host_filter(host, order)
-        wanted = {one.name for one in order.routers}
-        for name in namespaces.named(wiring.router_prefix(order.tag)):
-            if name not in wanted and not _plugged(name):
-                namespaces.remove(name)
-        if not namespaces.named(wiring.router_prefix(order.tag)):
-            _forget_host(order.tag)
+        filter_of_host(host, order)
+    forget_unwanted(order)
     return trouble
+
+
+def forget_unwanted(order: Apply) -> None:
+    """Remove routers that are not named and that no task is plugged into any more."""
+    wanted = {one.name for one in order.routers}
+    for name in namespaces.named(wiring.router_prefix(order.tag)):
+        if name not in wanted and not _plugged(name):
+            namespaces.remove(name)
+    if not namespaces.named(wiring.router_prefix(order.tag)):
+        _forget_host(order.tag)
 
 
 def clear(tag: str, devices: tuple[str, ...], addresses: tuple[str, ...], *, everything: bool) -> None:
@@ -163,11 +168,13 @@ def _uplink(host: Links, links: Links, router: Router, path: str) -> None:
     links.change(inner, state="up")
     for text in near:
         via = text.partition("/")[0]
-        if ":" not in text or namespaces.read("ipv6/conf/all/forwarding") == "1":
+        if ":" not in text or namespaces.may_forward6():
             links.route("default", index=inner, via=via)
-    write(f"ipv4/conf/{router.uplink}/forwarding", "1")
-    for name in host.default_devices():
+    # For these devices alone. IPv6 has that since Linux 6.17; before it there is only the host as a whole, which would
+    # change how the host gets its own address.
+    for name in (router.uplink, *host.default_devices()):
         write(f"ipv4/conf/{name}/forwarding", "1")
+        write(f"ipv6/conf/{name}/force_forwarding", "1")
 
 
 def _is_uplink(text: str) -> bool:
@@ -280,7 +287,7 @@ def _remotes(links: Links, router: Router, indexes: dict[int, int]) -> None:
                 links.remove_neighbour(index, address)
 
 
-def _host_filter(host: Links, order: Apply) -> None:
+def filter_of_host(host: Links, order: Apply) -> None:
     """The host's side: who goes outside, and whom the tunnels hear."""
     if not order.routers:
         return
@@ -293,12 +300,12 @@ def _host_filter(host: Links, order: Apply) -> None:
         if _is_uplink(text)
     }
     tunnels = [one for router in order.routers for one in router.tunnels]
-    peers = {peer for one in tunnels for peer in one.hosts}
+    peers = set(order.peers) or {peer for one in tunnels for peer in one.hosts}
     tool("nft", "-f", "-", text=wiring.host_rules(order.tag, uplinks, {one.vni for one in tunnels}, peers, order.port))
-    _past_the_engine(order.tag)
+    past_the_engine(order.tag)
 
 
-def _past_the_engine(tag: str) -> None:
+def past_the_engine(tag: str) -> None:
     """An engine that filters what is forwarded drops by default what is not its own: let through what is ours."""
     rules = tool("iptables", "-w", "5", "-S", "FORWARD", must=False) if _has_iptables() else ""
     if "-P FORWARD DROP" not in rules:

@@ -29,16 +29,17 @@ def plug(order: Plug) -> None:
             router.remove(order.device)
             task.remove(wiring.TASK_DEVICE)
             handle = handle_of(order.namespace)
+            size = order.mtu or mtu(host)
             try:
                 router.add(
                     ifname=order.device,
                     kind="veth",
                     address=wiring.ROUTER_MAC,
-                    mtu=order.mtu or mtu(host),
+                    mtu=size,
                     peer={
                         "ifname": wiring.TASK_DEVICE,
                         "address": order.mac,
-                        "mtu": order.mtu or mtu(host),
+                        "mtu": size,
                         "net_ns_fd": handle,
                     },
                 )
@@ -64,11 +65,10 @@ def _from_host(host: Links, order: Plug) -> None:
     uplink = host.index(order.uplink)
     if uplink is None:
         return
-    routes = host.our_routes()
     near = {":" in one: one.partition("/")[0] for one in host.addresses(uplink) if not one.startswith("fe80")}
     for address in order.addresses:
         block = whole(address)
-        if block not in routes and (":" in block) in near:
+        if (":" in block) in near:
             via = str(ipaddress.ip_address(near[":" in block]) + 1)
             try:
                 host.route(block, index=uplink, via=via, replace=False)

@@ -2,9 +2,9 @@
 
 Amazon's control plane plugs interfaces into hosts and enforces security groups in its own fabric, so it has no words
 for either. Ours has one message, sent over ACS to agents that registered ``CAPABILITY``: the whole state that a host
-needs, so that applying it twice, or skipping one for a newer, does no harm. The interface of a task is in the task's
-payload as usual, with ``PROTOCOL`` as its association protocol; its id finds it here. The state that names an interface
-is sent before the payload that needs it.
+needs, or what has changed of the state that this connection said last. Whoever does not have that one refuses the
+change and is told the whole. The interface of a task is in the task's payload as usual, with ``PROTOCOL`` as its
+association protocol; its id finds it here. The state that names an interface is sent before the payload that needs it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from sexton.wire.scalars import Int64
 
 # Attribute of a container instance whose agent makes interfaces itself; its value is the version of these words.
 CAPABILITY = "sexton.capability.network"
-VERSION = "1"
+VERSION = "2"
+# From this version on an agent takes changes; others are told the whole each time.
+CHANGES = 2
 # Attribute with the address at which other hosts reach this one for traffic between tasks.
 ADDRESS = "sexton.network.address"
 # Association protocol of an interface that the agent makes itself.
 PROTOCOL = "sexton"
+# What such an agent reports of a task of which nothing runs any more, until its interface is gone.
+DEPROVISIONING = "DEPROVISIONING"
 
 
 class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -77,12 +81,15 @@ class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="c
 
 class SextonNetworkMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """All of it, for one container instance: its own interfaces, those that share a VPC with them, their subnets, and
-    the groups of its own. Acknowledged by ``AckRequest`` once it is in force."""
+    the groups of its own. Acknowledged by ``AckRequest`` once it is in force. With ``since`` it is only what differs
+    from the state that was sent with this message id, and ``gone`` are the ids of what is not there any more."""
 
     message_id: str | None = None
     cluster_arn: str | None = None
     container_instance_arn: str | None = None
     revision: Int64 = 0
+    since: str = ""
+    gone: tuple[str, ...] = ()
     subnets: tuple[Subnet, ...] = ()
     groups: tuple[Group, ...] = ()
     interfaces: tuple[Interface, ...] = ()

@@ -19,6 +19,7 @@ from sexton.core.task import TaskStatus
 from sexton.runtime.contract import EngineInfo
 from sexton.wire import ecs
 from sexton.wire.errors import ClusterNotFoundException, EcsError, InvalidParameterException, ServerException
+from sexton.wire.network import SextonNetworkMessage
 from unit.agent.rig import CLUSTER, INSTANCE, Host, arn, settle, task, until
 
 pytestmark = pytest.mark.looptime
@@ -126,6 +127,35 @@ class Connected:
     async def __aexit__(self, *error: object) -> None:
         await self.line.close()
         await self.host.__aexit__(*error)
+
+
+class Heard:
+    """Networks that take what they know."""
+
+    def __init__(self) -> None:
+        self.followed: list[str] = []
+        self.routing = self
+
+    def knows(self, message: SextonNetworkMessage) -> bool:
+        return not message.since or message.since in self.followed
+
+    async def follow(self, message: SextonNetworkMessage) -> bool:
+        self.followed.append(message.message_id or "")
+        return True
+
+
+async def test_a_change_of_networks_that_are_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the control plane tells the whole at once, instead of when it has waited long enough."""
+    async with Connected(monkeypatch) as it:
+        it.line.session._networks = networks = Heard()  # type: ignore[assignment]
+        socket = await it.line.socket()
+        socket.say("SextonNetworkMessage", messageId="n2", since="n1", revision=2)
+        await until(lambda: socket.answers("NackRequest"))
+        assert [one["messageId"] for one in socket.answers("NackRequest")] == ["n2"]
+        socket.say("SextonNetworkMessage", messageId="n3", revision=2)
+        socket.say("SextonNetworkMessage", messageId="n4", since="n3", revision=3)
+        await until(lambda: len(socket.answers("AckRequest")) == 2)
+        assert networks.followed == ["n3", "n4"]
 
 
 def payload(*tasks: Any, message_id: str = "p1", sequence: int = 2) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from sexton.kit.supervise import Nursery
 from sexton.store.contract import StoreError
 from sexton.wire import acs, acs_task
 from sexton.wire.errors import EcsError, WireError
+from sexton.wire.network import CHANGES
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Session:
         self.frames = socket.frames
         self.close = socket.close
         self.keys: TaskKeys | None = None
-        self.told = Told()
+        self.told = Told(changes=peer.networks >= CHANGES)
 
     async def say(self, message: msgspec.Struct) -> None:
         await self._socket.say(acs.encode(message))
@@ -221,10 +222,12 @@ class AcsLink:
         wait = session.told.wait(self.networks, now)
         if wait and not urgent:
             return wait
-        message_id = self._context.new_id()
+        message_id, base = self._context.new_id(), session.told.base(now)
+        change = self.networks.change(instance, base[1], mark) if base else None
         session.told.tell(mark, message_id, now)
         message = msgspec.structs.replace(
-            self.networks.state(instance),
+            change or self.networks.state(instance),
+            since=base[0] if base and change else "",
             message_id=message_id,
             cluster_arn=self._cluster_arn(session),
             container_instance_arn=instance,
@@ -325,7 +328,9 @@ class AcsLink:
             case acs.IAMRoleCredentialsAckRequest(message_id=str(message_id), credentials_id=credentials_id):
                 if session.keys is not None:
                     session.keys.acknowledge(message_id, credentials_id)
-            case acs.NackRequest(reason=reason):
+            case acs.NackRequest(message_id=message_id, reason=reason):
+                session.told.refuse(message_id or "")
+                session.changed.set()
                 log.warning("agent refused a message", extra={"instance": session.peer.instance_arn, "reason": reason})
             case acs.TaskStopVerificationMessage(message_id=message_id, stop_candidates=candidates):
                 confirmed = tuple(one for one in candidates or () if self._may_stop(session, one.task_arn))

@@ -31,7 +31,7 @@ class Peer(NamedTuple):
     instance_arn: str
     instance_id: str
     full_sync: bool
-    networks: bool = False  # its agent makes its tasks' interfaces itself
+    networks: int = 0  # the version of its words for networks, if its agent makes its tasks' interfaces itself
 
 
 class Refused(Exception):  # noqa: N818 - becomes the answer to the upgrade
@@ -94,15 +94,21 @@ def _known(
         authority.check_instance(context, call, action, instance.value.arn)
     except EcsError as error:
         raise Refused(403, error.code, error.message) from None
-    attributes = {one.name for one in instance.value.instance.attributes or ()}
+    attributes = {one.name: one.value or "" for one in instance.value.instance.attributes or ()}
     return Peer(
         call=call,
         cluster=cluster,
         instance_arn=instance.value.arn,
         instance_id=names.last_part(instance.value.arn),
         full_sync="ecs.capability.full-sync" in attributes,
-        networks=network.CAPABILITY in attributes,
+        networks=_version(attributes.get(network.CAPABILITY)),
     )
+
+
+def _version(said: str | None) -> int:
+    if said is None:
+        return 0
+    return int(said) if said.isdecimal() and said.isascii() else 1
 
 
 async def open_socket(request: web.BaseRequest, ping_seconds: float | None = None) -> AgentSocket:

@@ -6,12 +6,17 @@ when that is not what it was told last, so a change costs messages only where it
 Changes that come together are one message: a host is told at most every ``PAUSE`` seconds, and hosts take turns when
 there is so much to say that making messages would take more than a part of the time (``BUSY``). Whoever has no awsvpc
 task costs nothing.
+
+A connection begins with the whole. After that it is told what has changed since its last message, so that one task more
+on a thousand hosts is a thousand short messages. What has changed of a VPC is remembered for a while (``REMEMBERED``);
+who was told nothing for longer than that, has refused a change, or left one without an answer, is told the whole again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -26,20 +31,35 @@ from sexton.wire import network as wire
 # A burst of changes becomes one message; well below the second within which a change must be in force.
 PAUSE = 0.05
 # The part of the time that may go into making messages.
-BUSY = 0.25
+BUSY = 0.5
+LEAST_COST = 0.0001
+# Changes of a VPC that connections may be behind.
+REMEMBERED = 64
+
+
+class _Change(NamedTuple):
+    """Ids of what made a VPC another than it was under this serial number."""
+
+    since: int
+    ids: frozenset[str]
 
 
 class _Shared(NamedTuple):
-    """What of a VPC all hosts are told alike: its interfaces, each with the container instance that has it. The
+    """What of a VPC all hosts are told alike, by id: its interfaces, each with the container instance that has it. The
     serial number is its alone."""
 
     serial: int
-    subnets: tuple[wire.Subnet, ...]
-    interfaces: tuple[tuple[str, wire.Interface], ...]
+    subnets: Mapping[str, wire.Subnet]
+    interfaces: Mapping[str, tuple[str, wire.Interface]]
+    changes: deque[_Change]
 
 
-# Tells whether two states of one container instance are the same, without the states.
-Mark = tuple[int, ...]
+class Mark(NamedTuple):
+    """Tells whether two states of one container instance are the same, without the states: VPCs with their serial
+    numbers, groups with their revisions."""
+
+    vpcs: tuple[tuple[str, int], ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
 
 
 class NetworkNews:
@@ -51,17 +71,23 @@ class NetworkNews:
         self._stale: set[str] = set()  # VPCs of which it is to be made anew
         self._made = 0
         self._wakes: dict[str, dict[str, Callable[[], None]]] = {}  # of connections, by VPC and instance
-        self._cost = 0.0  # of making one message, in seconds
+        self._costs = {True: 0.0, False: 0.0}  # of making one message, in seconds: the whole, a change
         self._free_at = 0.0  # when the next message may be made
         context.network.listen(self._changed)
         context.records.groups.listen(self._on_group)
         context.records.instances.listen(self._on_instance)
 
-    def turn(self, earliest: float) -> float:
+    def turn(self, earliest: float, *, whole: bool) -> float:
         """When a connection may be told, which is not before ``earliest``; the turn is its own."""
         begins = max(earliest, self._free_at)
-        self._free_at = begins + self._cost / BUSY
+        self._free_at = begins + self._costs[whole] / BUSY
         return begins
+
+    def _spent(self, began: float, *, whole: bool) -> None:
+        # One during which memory was collected says nothing of the next ones.
+        usual = self._costs[whole]
+        spent = min(time.thread_time() - began, max(4 * usual, LEAST_COST))
+        self._costs[whole] += (spent - usual) / 16
 
     def mark(self, instance: str, wake: Callable[[], None]) -> Mark:
         """What to tell two states of a container instance apart by; ``wake`` is called when it may be another."""
@@ -70,28 +96,55 @@ class NetworkNews:
         vpcs = sorted({one.vpc for one in own})
         for vpc in vpcs:
             self._wakes.setdefault(vpc, {})[instance] = wake
-        return (*(self._of(vpc).serial for vpc in vpcs), *(-one.revision for one in self._groups(own)))
+        return Mark(
+            tuple((vpc, self._of(vpc).serial) for vpc in vpcs),
+            tuple((one.value.id, one.revision) for one in self._groups(own)),
+        )
 
     def state(self, instance: str) -> wire.SextonNetworkMessage:
         """What a container instance should know, without the envelope."""
-        began = time.perf_counter()
+        began = time.thread_time()
         own = self._own(instance)
         subnets: list[wire.Subnet] = []
         interfaces: list[wire.Interface] = []
         for vpc in sorted({one.vpc for one in own}):
             shared = self._of(vpc)
-            subnets += shared.subnets
-            interfaces += [
-                msgspec.structs.replace(one, host="") if holder == instance else one
-                for holder, one in shared.interfaces
-                if holder == instance or one.host
-            ]
+            subnets += shared.subnets.values()
+            interfaces += _seen_by(instance, shared.interfaces.values())
         message = wire.SextonNetworkMessage(
             subnets=tuple(subnets),
             groups=tuple(_group(one.value) for one in self._groups(own)),
             interfaces=tuple(interfaces),
         )
-        self._cost += (time.perf_counter() - began - self._cost) / 16
+        self._spent(began, whole=True)
+        return message
+
+    def change(self, instance: str, told: Mark, mark: Mark) -> wire.SextonNetworkMessage | None:
+        """What is different for a container instance since ``told``; None where nobody knows any more, or too much."""
+        began = time.thread_time()
+        if not told.vpcs or [vpc for vpc, _ in told.vpcs] != [vpc for vpc, _ in mark.vpcs]:
+            return None
+        subnets: list[wire.Subnet] = []
+        interfaces: list[wire.Interface] = []
+        gone: set[str] = set()
+        for vpc, serial in told.vpcs:
+            shared = self._of(vpc)
+            ids = _changed_since(shared, serial)
+            if ids is None:
+                return None
+            subnets += [shared.subnets[one] for one in ids if one in shared.subnets]
+            seen = _seen_by(instance, (shared.interfaces[one] for one in ids if one in shared.interfaces))
+            interfaces += seen
+            gone |= ids - shared.subnets.keys() - {one.id for one in seen}
+        known, now = dict(told.groups), dict(mark.groups)
+        groups = [one.value for one in self._groups(self._own(instance)) if known.get(one.value.id) != one.revision]
+        message = wire.SextonNetworkMessage(
+            subnets=tuple(subnets),
+            groups=tuple(map(_group, groups)),
+            interfaces=tuple(interfaces),
+            gone=tuple(sorted(gone | (known.keys() - now.keys()))),
+        )
+        self._spent(began, whole=False)
         return message
 
     def whole(self, region: str) -> wire.SextonNetworkMessage:
@@ -101,9 +154,9 @@ class NetworkNews:
         shared = [self._of(vpc) for vpc in vpcs]
         return wire.SextonNetworkMessage(
             revision=records.revision,
-            subnets=tuple(one for each in shared for one in each.subnets),
+            subnets=tuple(one for each in shared for one in each.subnets.values()),
             groups=tuple(_group(one.value) for _, one in records.groups.under(region) if one.value.vpc in vpcs),
-            interfaces=tuple(one for each in shared for _, one in each.interfaces),
+            interfaces=tuple(one for each in shared for _, one in each.interfaces.values()),
         )
 
     def _own(self, instance: str) -> list[InterfaceRecord]:
@@ -132,11 +185,16 @@ class NetworkNews:
         hosts = {one: self._address(one) for one in {row.instance for row in rows}}
         fresh = _Shared(
             self._made + 1,
-            tuple(map(_subnet, subnets)),
-            tuple((one.instance, _interface(one, hosts[one.instance])) for one in rows),
+            {one.id: _subnet(one) for one in subnets},
+            {one.id: (one.instance, _interface(one, hosts[one.instance])) for one in rows},
+            known.changes if known else deque(maxlen=REMEMBERED),
         )
-        if known is None or known[1:] != fresh[1:]:
+        if known is None:
             self._made += 1
+            self._shared[vpc] = fresh
+        elif ids := _differing(known.subnets, fresh.subnets) | _differing(known.interfaces, fresh.interfaces):
+            self._made += 1
+            fresh.changes.append(_Change(known.serial, ids))
             self._shared[vpc] = fresh
         return self._shared[vpc]
 
@@ -172,7 +230,8 @@ class NetworkNews:
 class Told:
     """What one connection was told last."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, changes: bool = False) -> None:
+        self._changes = changes  # it takes changes
         self._mark: Mark | None = None
         self._message = ""
         self._at = 0.0
@@ -190,14 +249,52 @@ class Told:
     def acknowledge(self, message: str) -> None:
         self._acknowledged = self._acknowledged or message == self._message
 
+    def refuse(self, message: str) -> None:
+        """It cannot follow what it was told last."""
+        if message == self._message:
+            self._mark = None
+
+    def base(self, now: float) -> tuple[str, Mark] | None:
+        """What it has, if it can be told only what has changed of that: the message's id, and its mark."""
+        lost = not self._acknowledged and now - self._at >= RESEND_AFTER
+        return (self._message, self._mark) if self._changes and self._mark is not None and not lost else None
+
     def wait(self, news: NetworkNews, now: float) -> float:
         """How long until its turn to be told."""
         if self._turn is None:
-            self._turn = news.turn(max(now, self._at + PAUSE))
+            self._turn = news.turn(max(now, self._at + PAUSE), whole=self.base(now) is None)
         return max(0.0, self._turn - now)
 
     def unanswered(self) -> bool:
         return not self._acknowledged
+
+
+def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> frozenset[str]:
+    """Ids of what is in one only, or is not the same in both."""
+    return frozenset(
+        [one for one in after if before.get(one) != after[one]] + [one for one in before if one not in after]
+    )
+
+
+def _changed_since(shared: _Shared, serial: int) -> set[str] | None:
+    """Ids of what has changed since a VPC had this number; None when that was too long ago."""
+    ids: set[str] = set()
+    if serial == shared.serial:
+        return ids
+    for change in reversed(shared.changes):
+        ids |= change.ids
+        if change.since == serial:
+            return ids
+    return None
+
+
+def _seen_by(instance: str, interfaces: Iterable[tuple[str, wire.Interface]]) -> list[wire.Interface]:
+    """Interfaces as one container instance is told of them: its own, and those of hosts that can be reached."""
+    return [
+        msgspec.structs.replace(one, host="") if holder == instance else one
+        for holder, one in interfaces
+        if holder == instance or one.host
+    ]
 
 
 def _said(entry: Entry[InstanceRecord]) -> str:

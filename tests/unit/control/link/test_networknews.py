@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from contextlib import AsyncExitStack
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from amazon_agent import AmazonAgent, recorded_calls
@@ -14,6 +16,10 @@ from plane import REGION, open_plane
 from sexton.control.context import Call
 from sexton.control.ec2.service import OPERATIONS
 from sexton.control.link import networknews
+from sexton.control.networkrecords import InterfaceRecord
+from sexton.core.networkchange import applied
+from sexton.store.contract import Delete
+from sexton.wire.network import CAPABILITY, VERSION
 from sexton.wire.query import as_request, read_form
 from unit.control.ec2.forms import ec2 as form
 from unit.control.ec2.forms import pool
@@ -22,7 +28,7 @@ from unit.control.world import world_over
 
 CAPABLE = (
     "ecs.capability.task-eni",
-    "sexton.capability.network",
+    CAPABILITY,
     "com.amazonaws.ecs.capability.docker-remote-api.1.18",
 )
 
@@ -44,10 +50,11 @@ async def ec2(plane, action, **fields):
     return await operation.serve(context_of(plane), call, as_request(read_form(form), operation.request))
 
 
-async def joined(plane, address):
-    """An agent that makes interfaces, at this address."""
+async def joined(plane, address, version=""):
+    """An agent that makes interfaces, at this address; of a ``version`` that takes changes, or an older one."""
     agent = AmazonAgent(plane.host, plane.key)
-    attributes = [{"name": one} for one in CAPABLE] + [{"name": "sexton.network.address", "value": address}]
+    attributes = [{"name": one} for one in CAPABLE if one != CAPABILITY] + [{"name": CAPABILITY, "value": version}]
+    attributes.append({"name": "sexton.network.address", "value": address})
     fields = recorded_calls("RegisterContainerInstance")[0]["body"] | {"attributes": attributes, "clientToken": address}
     answer = await agent.call("RegisterContainerInstance", **fields)
     agent.instance = answer["containerInstance"]["containerInstanceArn"]
@@ -192,6 +199,89 @@ async def test_a_burst_of_changes_is_few_messages(agent, plane):
     assert messages <= 40 / 2
 
 
+async def test_after_the_whole_only_what_has_changed_is_told(agent, plane):
+    subnet, group = await prepared(plane)
+    fresh = await joined(plane, "192.0.2.4", VERSION)
+    async with await agent.open("acs"), await fresh.open("acs") as acs:
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        mine = await run(fresh, subnet, group)
+        whole = await acs.expect("SextonNetworkMessage")
+        await acs.acknowledge(whole)
+        assert "since" not in whole and [one["taskArn"] for one in whole["interfaces"]] == [mine["taskArn"]]
+
+        theirs = await run(agent, subnet, group)
+        came = await acs.expect("SextonNetworkMessage")
+        assert came["since"] == whole["messageId"]
+        assert [(one["taskArn"], one["host"]) for one in came["interfaces"]] == [(theirs["taskArn"], "192.0.2.1")]
+        assert not came.keys() & {"groups", "subnets", "gone"}
+
+        permission = {"IpPermissions__1__IpProtocol": "-1", "IpPermissions__1__IpRanges__1__CidrIp": "10.0.0.0/8"}
+        await ec2(plane, "AuthorizeSecurityGroupIngress", GroupId=group, **permission)
+        ruled = await acs.expect("SextonNetworkMessage")
+        assert ruled["since"] == came["messageId"] and "interfaces" not in ruled
+        assert [rule["cidr"] for rule in ruled["groups"][0]["ingress"]] == ["10.0.0.0/8"]
+
+        await agent.call("SubmitTaskStateChange", task=theirs["taskArn"], status="STOPPED")
+        went = await acs.expect("SextonNetworkMessage")
+        assert went["gone"] == [came["interfaces"][0]["id"]] and "interfaces" not in went
+
+
+async def test_who_cannot_follow_a_change_is_told_the_whole(agent, plane):
+    subnet, group = await prepared(plane)
+    fresh = await joined(plane, "192.0.2.4", VERSION)
+    async with await agent.open("acs"), await fresh.open("acs") as acs:
+        await acs.expect("SextonNetworkMessage")
+        await run(fresh, subnet, group)
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        await run(agent, subnet, group)
+        change = await acs.expect("SextonNetworkMessage")
+        await acs.send_message("NackRequest", messageId=change["messageId"], reason="unknown")
+
+        whole = await acs.expect("SextonNetworkMessage")
+        assert change["since"] and "since" not in whole and len(whole["interfaces"]) == 2
+
+
+def like(state):
+    return [sorted(msgspec.to_builtins(rows), key=str) for rows in (state.subnets, state.groups, state.interfaces)]
+
+
+async def test_changes_one_after_the_other_make_what_the_whole_says(plane, monkeypatch):
+    """Three hosts follow a hundred random changes, each at its own pace; one of them is often behind for too long."""
+    monkeypatch.setattr(networknews, "REMEMBERED", 6)
+    context, chance = context_of(plane), random.Random(5)
+    (subnet, one), (other_subnet, other) = await prepared(plane), await prepared(plane)
+    places = {one.value.id: one.value for one in context.records.subnets.all()}
+    instances = [f"arn:aws:ecs:{REGION}:1:container-instance/default/{name}" for name in "abc"]
+    news = networknews.NetworkNews(context)
+    news._address = lambda instance: "" if instance.endswith("c") else f"192.0.2.{ord(instance[-1])}"
+    there, told, changes = {}, {}, 0
+    for turn in range(100):
+        table = context.records.interfaces
+        if there and chance.random() < 0.4:
+            key = chance.choice(sorted(there))
+            del there[key]
+            await context.records.commit([], [Delete(table.key(*key))])
+        else:
+            place = places[chance.choice([subnet, subnet, other_subnet])]
+            record = InterfaceRecord(
+                region=REGION, id=f"eni-{turn}", vpc=place.vpc, subnet=place.id, ipv4=f"10.0.1.{turn}", mac=str(turn),
+                groups=(one if place.id == subnet else other,), task=f"t{turn}", instance=chance.choice(instances),
+            )  # fmt: skip
+            there[REGION, record.subnet, record.ipv4] = record
+            await context.records.commit([], [context.records.put(table, record, REGION, record.subnet, record.ipv4)])
+        for instance, pace in zip(instances, (1.0, 0.5, 0.1), strict=True):
+            if chance.random() < pace:
+                mark = news.mark(instance, lambda: None)
+                before = told.get(instance)
+                change = news.change(instance, before[0], mark) if before else None
+                whole = news.state(instance)
+                changes += change is not None
+                if change is not None:
+                    assert like(applied(before[1], change)) == like(whole)
+                told[instance] = mark, applied(before[1], change) if change is not None else whole
+    assert changes > 50
+
+
 async def test_who_has_no_such_task_is_not_told(agent, plane):
     """Neither an agent that cannot, nor one that could and has none."""
     subnet, group = await prepared(plane)
@@ -211,8 +301,6 @@ async def test_who_has_no_such_task_is_not_told(agent, plane):
 
 async def test_a_thousand_hosts_share_what_they_are_told(plane):
     """What all are told alike is made once, and an unconcerned host is not looked at."""
-    from sexton.control.networkrecords import InterfaceRecord
-
     context = context_of(plane)
     subnet, group = await prepared(plane)
     vpc = next(one.value.vpc for one in context.records.subnets.all() if one.value.id == subnet)
@@ -233,7 +321,7 @@ async def test_a_thousand_hosts_share_what_they_are_told(plane):
     assert len(news._shared) == 1
     context.network._listeners.remove(news._changed)
     stranger = f"arn:aws:ecs:{REGION}:1:container-instance/default/none"
-    assert news.mark(stranger, lambda: woken.append(stranger)) == ()
+    assert news.mark(stranger, lambda: woken.append(stranger)) == networknews.Mark()
     news._changed(vpc)
     assert len(woken) == 1000 and stranger not in woken
 
@@ -252,7 +340,7 @@ async def test_what_another_control_plane_writes_wakes_the_agents_of_this_one():
         await here.records.catch_up()
         news, woken = networknews.NetworkNews(here.context), []
         before = news.mark(host, lambda: woken.append(1))
-        assert before
+        assert before.vpcs
 
         (group,) = (entry.value.id for entry in here.records.groups.all() if entry.value.vpc == vpc)
         permission = {"IpPermissions__1__IpProtocol": "-1", "IpPermissions__1__IpRanges__1__CidrIp": "10.0.0.0/8"}

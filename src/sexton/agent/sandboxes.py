@@ -6,7 +6,7 @@ called neither after a task that is here nor kept in the pool is removed at star
 
 Nothing is made before the first task with a network of its own comes, and when none came for a while the pool is given
 up again: a host without such tasks has no sandbox. The pool is filled in quiet moments, so that filling it is not what
-a launching task waits for.
+a launching task waits for; where there are none, slowly.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sexton.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# The pool is filled once nobody has taken a sandbox for this long.
-QUIET_SECONDS = 0.3
+# Where tasks never stop coming the pool is filled nevertheless, by one after so many times the pause that it waits for.
+PATIENCE = 6
 FILL_BACKOFF = Backoff(first=1.0, cap=60.0)
 RECLAIM_BACKOFF = Backoff(first=0.05, cap=0.5)
 RECLAIM_TRIES = 6
@@ -168,7 +168,11 @@ class Sandboxes:
             await self.empty()
             self._wanted.clear()
             return
-        if len(self._warm) < self._settings.sandbox_pool and not await self._is_taken(QUIET_SECONDS):
+        if len(self._warm) < self._settings.sandbox_pool:
+            pause, clock = self._settings.sandbox_refill, asyncio.get_running_loop().time
+            late = clock() + PATIENCE * pause
+            while await self._is_taken(pause) and clock() < late:
+                pass  # a task that starts needs the engine more
             made = await self._make("")
             self._warm[made.id] = made
         elif len(self._warm) >= self._settings.sandbox_pool:

@@ -59,6 +59,15 @@ ROWS: tuple[Setting, ...] = (
         "sandboxes",
     ),
     Setting(
+        "SEXTON_SANDBOX_REFILL",
+        "sandbox_refill",
+        values.duration,
+        "the pool is filled again once no such task has begun for this long; where they never stop coming, by one "
+        "after six times as long",
+        "seconds",
+        minimum=0.01,
+    ),
+    Setting(
         "SEXTON_SANDBOX_IDLE",
         "sandbox_idle",
         values.duration,

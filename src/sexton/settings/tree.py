@@ -104,6 +104,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     network_address: str = ""
     tunnel_port: int = 4789
     sandbox_pool: int = 4
+    sandbox_refill: float = 0.3
     sandbox_idle: float = 600.0
 
     # How long things may take, and what is cleaned when.

@@ -25,12 +25,11 @@ TAG = tag_of(ARN)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(module, "QUIET_SECONDS", 0.001)
     monkeypatch.setattr(module, "_lives", lambda pid: True)
 
 
-def make(runtime: FakeRuntime, pool: int = 2, idle: float = 600.0) -> Sandboxes:
-    return Sandboxes(runtime, Settings(sandbox_pool=pool, sandbox_idle=idle), ARN, None)
+def make(runtime: FakeRuntime, pool: int = 2, idle: float = 600.0, refill: float = 0.001) -> Sandboxes:
+    return Sandboxes(runtime, Settings(sandbox_pool=pool, sandbox_idle=idle, sandbox_refill=refill), ARN, None)
 
 
 @asynccontextmanager
@@ -74,6 +73,22 @@ async def test_a_task_claims_a_warm_one_and_the_pool_is_filled_again():
 
     assert taken.id in before
     assert sandbox.task_name(TAG, "t1") in names(runtime) and len(runtime.containers) == 3
+
+
+async def test_while_tasks_come_the_pool_waits_but_not_for_ever():
+    """What fills it takes the engine's time from the task that starts."""
+    runtime = FakeRuntime()
+    pool = make(runtime, refill=0.05)
+    async with running(pool):
+        begin = asyncio.get_running_loop().time()
+        number = 0
+        while not pool.warm:
+            number += 1
+            await pool.take(f"t{number}")
+            await asyncio.sleep(0.02)
+        waited = asyncio.get_running_loop().time() - begin
+
+    assert waited >= module.PATIENCE * 0.05 and number == len(runtime.containers) - 1
 
 
 async def test_a_task_has_one_however_often_it_asks():

@@ -50,6 +50,7 @@ class ScriptedPlane:
         self.reports: list[Report] = []
         self.connections: list[float] = []  # when each ACS connection came
         self.heard: list[Json] = []  # frames of agents on ACS
+        self.telemetry: list[str] = []  # frames on TCS, headers included
         self.calls: Counter[str] = Counter()
         self.port = 0
         self._loop = asyncio.new_event_loop()
@@ -173,7 +174,9 @@ class ScriptedPlane:
     async def _tcs(self, request: web.Request) -> web.WebSocketResponse:
         opened = web.WebSocketResponse()
         await opened.prepare(request)
-        async for _ in opened:
+        async for said in opened:
+            if said.type is WSMsgType.TEXT:
+                self.telemetry.append(said.data)
             await opened.send_str('{"type":"AckPublishMetric","message":{"message":""}}')
         return opened
 

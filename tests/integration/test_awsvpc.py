@@ -240,7 +240,10 @@ def test_a_device_of_the_host_is_found_confirmed_and_given_to_its_task(clean):
     host.namespace.run("ip", "addr", "add", "10.66.0.1/24", "dev", "vpc9")
     host.namespace.run("ip", "link", "set", "vpc9", "up")
     confirmed = until(
-        lambda: [one.body for one in host.plane.reports if one.body.get("attachments")], "the device is confirmed"
+        lambda: [
+            one.body for one in host.plane.reports if one.body.get("attachments") and one.body["task"] == host.arn(20)
+        ],
+        "the device is confirmed",
     )
     assert confirmed[0]["attachments"] == [{"attachmentArn": "arn:attachment/20", "status": "ATTACHED"}]
     assert "status" not in confirmed[0] and confirmed[0]["task"] == host.arn(20)

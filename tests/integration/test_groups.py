@@ -248,6 +248,15 @@ class World:
         assert done.exit_code == 0, done.output
         return done.output
 
+    def stages(self, task: str) -> list[tuple[str, str]]:
+        """What events told of a task and its interface, one after the other."""
+        environment = self.lab.credentials() | {"AWS_ENDPOINT_URL": self.lab.endpoint}
+        done = CliRunner().invoke(app, ["events", "--since", "oldest", "--json"], env=environment)
+        assert done.exit_code == 0, done.output
+        details = [json.loads(line)["event"]["detail"] for line in done.output.splitlines()]
+        mine = [one for one in details if one.get("taskArn") == task]
+        return list(dict.fromkeys((one["lastStatus"], one["attachments"][0]["status"]) for one in mine))
+
     def aws(self, *words: str) -> Any:
         """What the stock command line of AWS answers."""
         environment = self.lab.environment | self.lab.credentials()
@@ -363,6 +372,7 @@ def test_the_command_line_of_aws_runs_a_task_and_shows_its_interface(world: Worl
     network = f"awsvpcConfiguration={{subnets=[{world.subnet}],securityGroups=[{world.group['extra']}]}}"
     ran = world.aws("ecs", "run-task", "--task-definition", "site", "--network-configuration", network)
     task = ran["tasks"][0]["taskArn"]
+    assert ran["tasks"][0]["lastStatus"] == "PROVISIONING"
     try:
         until(lambda: world.ecs.describe_tasks(tasks=[task])["tasks"][0]["lastStatus"] == "RUNNING", "it runs", 60)
         shown = world.aws("ecs", "describe-tasks", "--tasks", task)["tasks"][0]
@@ -378,6 +388,13 @@ def test_the_command_line_of_aws_runs_a_task_and_shows_its_interface(world: Worl
     until(lambda: world.ecs.describe_tasks(tasks=[task])["tasks"][0]["lastStatus"] == "STOPPED", "it has ended", 60)
     (attachment,) = world.ecs.describe_tasks(tasks=[task])["tasks"][0]["attachments"]
     assert attachment["status"] == "DELETED"
+    assert world.stages(task) == [
+        ("PROVISIONING", "ATTACHING"),
+        ("PENDING", "ATTACHED"),
+        ("RUNNING", "ATTACHED"),
+        ("DEPROVISIONING", "DETACHING"),
+        ("STOPPED", "DELETED"),
+    ]
     known = world.ec2.describe_network_interfaces()["NetworkInterfaces"]
     assert details["networkInterfaceId"] not in {one["NetworkInterfaceId"] for one in known}
 

@@ -12,6 +12,7 @@ nobody announced are left alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -106,6 +107,23 @@ class Attachments:
         self._look()
         return ""
 
+    def confirm(self, task_arn: str, attachment_arn: str) -> None:
+        """Say that an interface which this agent made itself is there. Nothing is written down: a task that runs says
+        the same."""
+        self._nursery.start(f"attached-{last_part(task_arn)}", self._confirm(task_arn, attachment_arn))
+
+    async def _confirm(self, task_arn: str, attachment_arn: str) -> None:
+        change = self._change(task_arn, attachment_arn)
+        with contextlib.suppress(EcsError):  # it knows better: the task is over
+            await retrying(lambda: self._call("SubmitTaskStateChange", change), CONFIRM_POLICY, what="attachment")
+
+    def _change(self, task_arn: str, attachment_arn: str) -> ecs.SubmitTaskStateChangeRequest:
+        return ecs.SubmitTaskStateChangeRequest(
+            cluster=self._cluster,
+            task=task_arn,
+            attachments=(ecs.AttachmentStateChange(attachment_arn=attachment_arn, status="ATTACHED"),),
+        )
+
     async def forget(self, mac: str) -> None:
         """The interface's task is over."""
         if self._known.pop(mac.lower(), None) is not None:
@@ -135,11 +153,7 @@ class Attachments:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _tell(self, one: Attachment) -> None:
-        change = ecs.SubmitTaskStateChangeRequest(
-            cluster=self._cluster,
-            task=one.task_arn,
-            attachments=(ecs.AttachmentStateChange(attachment_arn=one.arn, status="ATTACHED"),),
-        )
+        change = self._change(one.task_arn, one.arn)
 
         async def attempt() -> None:
             if self._clock() < one.expires_at:  # later nobody waits for it any more

@@ -135,6 +135,7 @@ class Parts:
         self._attachments = Attachments(given.store, given.client.call, member.cluster, self._links)
         await self._attachments.load()
         self.networks.on_released = self._attachments.forget
+        self.networks.on_attached = self._attachments.confirm
         if given.endpoint.open:
             doors = given.endpoint.doors
             self.networks.on_wired, self.networks.on_gone = doors.open, doors.close

@@ -14,11 +14,12 @@ from collections.abc import Callable
 from sexton.cloud.client import EcsClient
 from sexton.cloud.transient import RetryPolicy, retrying
 from sexton.core.names import last_part
-from sexton.core.task import Binding, ContainerStatus, KnownContainer, KnownTask, TaskStatus
+from sexton.core.task import Binding, ContainerStatus, KnownContainer, KnownTask, TaskStatus, goes_down
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.wire import ecs
 from sexton.wire.errors import EcsError
+from sexton.wire.network import DEPROVISIONING
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def _passes(error: Exception) -> bool:
 
 def _essence(known: KnownTask) -> tuple[object, ...]:
     """What of a task the control plane is told."""
-    return known.status, tuple(one.status if one.status in _TOLD else "" for one in known.containers)
+    return known.status, known.wired, tuple(one.status if one.status in _TOLD else "" for one in known.containers)
 
 
 def change_of(known: KnownTask, cluster: str) -> ecs.SubmitTaskStateChangeRequest:
@@ -112,7 +113,7 @@ def change_of(known: KnownTask, cluster: str) -> ecs.SubmitTaskStateChangeReques
     return ecs.SubmitTaskStateChangeRequest(
         cluster=cluster,
         task=known.arn,
-        status=str(status),
+        status=DEPROVISIONING if goes_down(known) else str(status),
         reason=known.reason,
         containers=tuple(_container(one) for one in known.containers if one.status in _TOLD),
         pull_started_at=known.pull_started_at or None,

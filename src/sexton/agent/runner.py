@@ -449,17 +449,18 @@ class Runner:
         self.post(Finished())
 
     async def _release_network(self) -> None:
-        """The task's own network goes once nothing runs in it any more."""
+        """The task's own network goes once nothing runs in it any more; where it is ours, the task ends with that."""
         networks = self._context.networks
-        if networks is None or self.desired.task.network_mode != "awsvpc":
-            return
-        for delay in CLEAN_BACKOFF.delays():
-            try:
-                await networks.release(self.desired)
-                return
-            except (RuntimeFault, NetworkError) as error:
-                log.warning("network cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
-            await asyncio.sleep(delay)
+        if networks is not None and self.desired.task.network_mode == "awsvpc":
+            for delay in CLEAN_BACKOFF.delays():
+                try:
+                    await networks.release(self.desired)
+                    break
+                except (RuntimeFault, NetworkError) as error:
+                    log.warning("network cannot be removed yet", extra={"task": self.arn, "reason": str(error)})
+                await asyncio.sleep(delay)
+        if self.known.wired:
+            self._set(msgspec.structs.replace(self.known, wired=False))
 
     async def _reclaim(self) -> None:
         """Drain and remove the task's cgroup; the engine may still be removing what is below it."""

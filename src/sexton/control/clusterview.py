@@ -13,6 +13,7 @@ import msgspec
 
 from sexton.control.context import Context
 from sexton.control.records import ClusterRecord, Entry
+from sexton.core import lifecycle
 from sexton.wire import ecs
 from sexton.wire.ecs import ClusterField
 
@@ -53,7 +54,7 @@ def _statistics(context: Context, record: ClusterRecord) -> tuple[ecs.KeyValuePa
     tasks: Counter[tuple[bool, str]] = Counter()
     for _, entry in context.records.tasks.under(record.region, record.name):
         task = entry.value.task
-        if not entry.value.stopped:
+        if task.last_status == "RUNNING" or lifecycle.waits(task):
             tasks[task.last_status == "RUNNING", task.launch_type or "EC2"] += 1
     counts = {
         f"{word}{name}TasksCount": tasks[word == "running", launch_type]

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from sexton.control.records import Entry, Table, TaskRecord
+from sexton.core import lifecycle
 from sexton.core.resources import NOTHING, Resources
 
 
@@ -122,7 +123,7 @@ class Usage:
                 del tally.groups[group]
         if shown and record.task.last_status == "RUNNING":
             tally.running += sign
-        elif shown:
+        elif shown and lifecycle.waits(record.task):
             tally.pending += sign
         if not tally.tasks:
             del self._tallies[arn]

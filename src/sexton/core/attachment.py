@@ -1,7 +1,8 @@
 """The interface of a task as the API shows it and as the agent's payload names it.
 
-An attachment goes ATTACHING, ATTACHED (the agent confirmed it, or the task runs), DELETED. It never goes back, and a
-task that has ended has none that is not DELETED.
+An attachment goes ATTACHING, ATTACHED (the agent confirmed it, or the task runs), DETACHING (nothing of the task runs
+any more, its host takes the interface down), DELETED. It never goes back, and a task that has ended has none that is
+not DELETED. A task is PROVISIONING until its attachments are there and DEPROVISIONING while they go.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from sexton.core import addresses, names
 from sexton.wire import acs_task, ecs
 from sexton.wire.network import PROTOCOL
 
+PROVISIONING = "PROVISIONING"  # of a task
 KIND = "ElasticNetworkInterface"
-ATTACHING, ATTACHED, DELETED = "ATTACHING", "ATTACHED", "DELETED"
-_ORDER = {word: rank for rank, word in enumerate((ATTACHING, ATTACHED, DELETED))}
+ATTACHING, ATTACHED, DETACHING, DELETED = "ATTACHING", "ATTACHED", "DETACHING", "DELETED"
+_ORDER = {word: rank for rank, word in enumerate((ATTACHING, ATTACHED, DETACHING, DELETED))}
 
 
 class Port(NamedTuple):
@@ -53,7 +55,12 @@ def attached(task: ecs.Task, port: Port) -> ecs.Task:
         attachment_id=port.attachment, private_ipv4_address=port.ipv4, ipv6_address=port.ipv6 or None
     )
     containers = tuple(msgspec.structs.replace(one, network_interfaces=(interface,)) for one in task.containers or ())
-    return msgspec.structs.replace(task, attachments=(shown,), containers=containers)
+    return msgspec.structs.replace(task, attachments=(shown,), containers=containers, last_status=PROVISIONING)
+
+
+def waits(task: ecs.Task) -> bool:
+    """Whether something of the task has yet to be attached."""
+    return any(one.status == ATTACHING for one in task.attachments or ())
 
 
 def moved(task: ecs.Task, status: str, only: Sequence[str] | None = None) -> ecs.Task:

@@ -14,8 +14,10 @@ import msgspec
 
 from sexton.core import attachment
 from sexton.wire import ecs
+from sexton.wire.network import DEPROVISIONING
 
-_ORDER = {word: rank for rank, word in enumerate(("PROVISIONING", "PENDING", "ACTIVATING", "RUNNING", "STOPPED"))}
+_BEFORE_RUNNING = (attachment.PROVISIONING, "PENDING", "ACTIVATING")
+_ORDER = {word: rank for rank, word in enumerate((*_BEFORE_RUNNING, "RUNNING", DEPROVISIONING, "STOPPED"))}
 
 ESSENTIAL_EXITED = "Essential container in task exited"
 
@@ -25,6 +27,11 @@ class StopCode(StrEnum):
     ESSENTIAL_EXITED = "EssentialContainerExited"
     USER = "UserInitiated"
     SERVICE = "ServiceSchedulerInitiated"
+
+
+def waits(task: ecs.Task) -> bool:
+    """Whether a task has yet to run, as counts of pending tasks see it."""
+    return task.last_status in _BEFORE_RUNNING
 
 
 def stop(task: ecs.Task, code: StopCode, reason: str, now: float) -> ecs.Task:
@@ -62,13 +69,19 @@ def report(
     ended = [one for one in containers if one.name in essential and one.last_status == "STOPPED"]
     after = attachment.reported(after, change.attachments or ())
     status = change.status or ""
-    if status == "STOPPED" or ended:
+    if attachment.waits(after):
+        status = "" if status == "PENDING" else status
+    elif after.last_status == attachment.PROVISIONING and status not in _ORDER:
+        status = "PENDING"
+    if status in (DEPROVISIONING, "STOPPED") or ended:
         after = _ending(after, change.reason or "", ended, now)
     if _ORDER.get(status, 0) > _ORDER.get(after.last_status or "", 0):
         after = msgspec.structs.replace(after, last_status=status)
         if status == "RUNNING":
             after = msgspec.structs.replace(after, started_at=now, connectivity="CONNECTED", connectivity_at=now)
             after = attachment.moved(after, attachment.ATTACHED)
+        if status == DEPROVISIONING:
+            after = attachment.moved(after, attachment.DETACHING)
     if after.last_status == "STOPPED":
         after = _stopped(after, now)
     return task if after == task else _next(after)

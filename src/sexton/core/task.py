@@ -22,6 +22,7 @@ import msgspec
 
 from sexton.core import restart
 from sexton.wire import acs_task
+from sexton.wire.network import PROTOCOL
 
 # Reasons travel in fields that the service cuts there.
 REASON_LIMIT = 1024
@@ -172,6 +173,7 @@ class KnownTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     execution_stopped_at: float = 0.0
     stopped_at: float = 0.0
     sent: TaskStatus = TaskStatus.NONE
+    wired: bool = False  # its host has to take its own network down before it has ended
     reclaimed: bool = False  # its cgroup is drained and gone
     removed: bool = False  # its containers are gone
 
@@ -229,7 +231,16 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 def accept(desired: DesiredTask, now: float) -> KnownTask:
     """The first known value of a task that has just been asked for."""
     names = tuple(KnownContainer(name=one.name or "") for one in desired.task.containers or ())
-    return _settle(desired, KnownTask(arn=desired.arn, containers=names, received_at=now, stop=desired.stopped), now)
+    first = KnownTask(
+        arn=desired.arn,
+        containers=names,
+        received_at=now,
+        stop=desired.stopped,
+        wired=any(
+            one.interface_association_protocol == PROTOCOL for one in desired.task.elastic_network_interfaces or ()
+        ),
+    )
+    return _settle(desired, first, now)
 
 
 def plan(desired: DesiredTask, known: KnownTask) -> tuple[Move, ...]:
@@ -314,8 +325,14 @@ def acknowledged(known: KnownTask, report: KnownTask) -> KnownTask:
         else one
         for one in known.containers
     )
-    sent = report.status if report.status.rank > known.sent.rank else known.sent
+    told = TaskStatus.RUNNING if goes_down(report) else report.status
+    sent = told if told.rank > known.sent.rank else known.sent
     return msgspec.structs.replace(known, containers=containers, sent=sent)
+
+
+def goes_down(known: KnownTask) -> bool:
+    """Whether nothing of the task runs any more, and it has not ended: its network is still here."""
+    return known.status is TaskStatus.STOPPED and known.wired
 
 
 def unreported(known: KnownTask) -> bool:

@@ -216,12 +216,18 @@ class Cloud:
 
 
 class Wires:
-    """Networks of tasks' own: there at once, and it is known who has one. ``trouble`` is raised instead."""
+    """Networks of tasks' own: there at once, and it is known who has one. ``trouble`` is raised instead, and ``kept``
+    instead of a release."""
 
     def __init__(self) -> None:
         self.joined: dict[str, str] = {}
         self.trouble: Exception | None = None
         self.asked = 0
+        self.kept: Exception | None = None
+        self.releases = 0
+
+    def begin(self, desired: DesiredTask) -> None:
+        pass
 
     async def join(self, desired: DesiredTask) -> str:
         self.asked += 1
@@ -233,6 +239,9 @@ class Wires:
         await self.join(desired)
 
     async def release(self, desired: DesiredTask) -> None:
+        self.releases += 1
+        if self.kept is not None:
+            raise self.kept
         self.joined.pop(desired.arn, None)
 
     def gone(self, container_id: str) -> str:

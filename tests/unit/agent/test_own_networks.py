@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from sexton.agent.networkfault import FAILED, NetworkFault
@@ -31,6 +32,35 @@ async def test_all_containers_of_a_task_join_one_network_and_it_goes_with_the_ta
         await host.engine.take([task(1, desired_status="STOPPED")], 2)
         await until(lambda: host.status() in (None, TaskStatus.STOPPED))
         await until(lambda: host.wires.joined == {})
+
+
+async def test_the_task_has_ended_once_its_network_is_gone():
+    """Until then its address is not free, so nobody may hear that it is."""
+    async with Host() as host:
+        host.wires.kept = Unavailable("restarting")
+        await host.engine.take([task(1, **OWN)], 1)
+        await host.until_running()
+        await host.engine.take([task(1, desired_status="STOPPED")], 2)
+        await until(lambda: host.desk.told()[-1:] == ["DEPROVISIONING"])
+        await host.restart()
+        await until(lambda: host.wires.releases > 3)
+        assert "STOPPED" not in host.desk.told()
+        host.wires.kept = None
+        await until(lambda: host.desk.told()[-1:] == ["STOPPED"])
+        assert host.wires.joined == {}
+
+
+async def test_amazons_control_plane_hears_its_own_words_alone():
+    announced = {
+        **OWN,
+        "elastic_network_interfaces": (msgspec.structs.replace(ENI, interface_association_protocol=""),),
+    }
+    async with Host() as host:
+        await host.engine.take([task(1, **announced)], 1)
+        await host.until_running()
+        await host.engine.take([task(1, desired_status="STOPPED")], 2)
+        await until(lambda: "STOPPED" in host.desk.told())
+        assert "DEPROVISIONING" not in host.desk.told()
 
 
 async def test_a_network_that_cannot_be_had_ends_the_task_with_its_reason():

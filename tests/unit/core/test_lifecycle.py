@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sexton.core import lifecycle
+from sexton.core import attachment, lifecycle
 from sexton.core.lifecycle import StopCode
 from sexton.wire import ecs
 
@@ -98,6 +98,63 @@ def test_each_change_has_its_version():
 
     assert task.version == 2
     assert lifecycle.stop(task, StopCode.USER, "x", 1.0).version == 3
+
+
+def plugged(**fields):
+    """The record of a task that has just got its interface."""
+    port = attachment.Port("a1", "subnet-1", "eni-1", "02:00:00:00:00:01", "ip-10-0-0-9.ec2.internal", "10.0.0.9")
+    return attachment.attached(record(**fields), port)
+
+
+def attached(arn="arn:aws:ecs:us-east-1:1:attachment/a1", status=None):
+    there = ecs.AttachmentStateChange(attachment_arn=arn, status="ATTACHED")
+    return ecs.SubmitTaskStateChangeRequest(status=status, attachments=(there,))
+
+
+def stages(task, *changes):
+    """Where the task and its attachment are after each report."""
+    seen = [(task.last_status, task.attachments[0].status)]
+    for index, one in enumerate(changes):
+        task = lifecycle.report(task, one, ("app",), 100.0 + index)
+        seen.append((task.last_status, task.attachments[0].status))
+    return seen
+
+
+def test_a_task_with_an_interface_is_made_ready_before_and_taken_down_after():
+    over = ("STOPPED", 0, None)
+    assert stages(
+        plugged(), attached(), change("RUNNING", app=RUNNING), change("DEPROVISIONING", app=over), change("STOPPED")
+    ) == [
+        ("PROVISIONING", "ATTACHING"),
+        ("PENDING", "ATTACHED"),
+        ("RUNNING", "ATTACHED"),
+        ("DEPROVISIONING", "DETACHING"),
+        ("STOPPED", "DELETED"),
+    ]
+
+
+def test_it_is_provisioning_for_as_long_as_its_interface_is_not_there():
+    elsewhere = attached("arn:aws:ecs:us-east-1:1:attachment/another")
+    assert stages(plugged(), change("PENDING"), elsewhere, attached(status="PENDING")) == [
+        ("PROVISIONING", "ATTACHING"),
+        ("PROVISIONING", "ATTACHING"),
+        ("PROVISIONING", "ATTACHING"),
+        ("PENDING", "ATTACHED"),
+    ]
+
+
+@pytest.mark.parametrize("last", ["RUNNING", "STOPPED"])
+def test_an_agent_that_says_nothing_of_the_interface_is_understood(last):
+    status = "ATTACHED" if last == "RUNNING" else "DELETED"
+    assert stages(plugged(), change(last, app=(last, None, None)))[-1] == (last, status)
+
+
+def test_a_task_that_is_taken_down_has_its_end_decided_already():
+    task = told(plugged(), change("RUNNING", app=RUNNING), change("DEPROVISIONING", app=("STOPPED", 3, None)))
+
+    assert (task.desired_status, task.stop_code, task.stopped_at) == ("STOPPED", "EssentialContainerExited", None)
+    assert told(task, attached(), change("RUNNING")) is task
+    assert not lifecycle.waits(task)
 
 
 def test_pull_times_never_go_back():

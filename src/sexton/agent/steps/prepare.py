@@ -1,4 +1,5 @@
-"""Have everything that a container needs before it can be made: its volumes, its image, its values.
+"""Have everything that a container needs before it can be made: its volumes, its image, its values. The task's own
+network is made meanwhile.
 
 One step, because all of it can be called off: until it is over nothing of the container is in the engine. Values are
 fetched while the image is pulled. After a restart of this process, when they are gone again, the creation fetches
@@ -20,6 +21,8 @@ from sexton.wire import acs_task
 async def prepare(
     context: StepContext, desired: DesiredTask, container: acs_task.Container, known: KnownContainer
 ) -> Event:
+    if context.networks is not None:
+        context.networks.begin(desired)
     problem = await have_volumes(context, desired, container)
     if problem:
         return gave_up(context, known, problem)

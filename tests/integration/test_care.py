@@ -34,6 +34,8 @@ TRACES = Path("/sys/kernel/tracing/instances")
 SOAK = os.environ.get("SEXTON_SOAK") == "1"
 KILLS = 60 if SOAK else 6
 ZOMBIES = 70_000 if SOAK else 2_000
+# Enough to be a finding, and as many as nobody wants.
+FEW, MANY = 1_500, 70_000 if SOAK else 12_000
 # Its start, with Python's own, is not its steady cost.
 WARM_SECONDS = 4.0
 STEADY_SECONDS = 60.0 if SOAK else 10.0
@@ -119,6 +121,31 @@ def test_its_steady_cost_is_small_measured_and_published_whatever_lies_around(tm
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, graveyard(Path(scratch)) as yard:
         yard.make(numbered("z*", ZOMBIES), yard.tmpfs / "pages")
         _steady(care, port)
+
+
+def test_it_is_no_larger_for_many_zombies_than_for_few(tmp_path: Path) -> None:
+    """Each was once an object in its memory, and each page that pins one another, and what that took stayed."""
+    plain, contained = numbered("z*", MANY // 2), [f"docker/{number:064x}" for number in range(MANY // 2)]
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, graveyard(Path(scratch)) as yard:
+        yard.make(plain[:FEW], yard.tmpfs / "few")
+        few = _size(Care(tmp_path / "few"))
+        yard.make(plain[FEW:] + contained, yard.tmpfs / "many")
+        many = _size(Care(tmp_path / "many"))
+    print(f"{FEW} and {MANY} zombies around: now {few['VmRSS']} and {many['VmRSS']} kB, at most {few} and {many}")
+    assert many["VmRSS"] - few["VmRSS"] < 1024
+    assert many["VmHWM"] - few["VmHWM"] < 2048
+
+
+def _size(care: Care) -> dict[str, int]:
+    """Its memory once it has named the zombies and said what could be done about them."""
+    care.data.mkdir(parents=True)
+    try:
+        care.start()
+        assert "culprit=" in care.role.log
+        told = Path(f"/proc/{care.role.pid}/status").read_text().splitlines()
+        return {name: int(line.split()[1]) for line in told for name in ("VmRSS", "VmHWM") if line.startswith(name)}
+    finally:
+        care.role.kill()
 
 
 def _steady(care: Care, port: int) -> None:

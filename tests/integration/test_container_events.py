@@ -127,8 +127,9 @@ async def test_the_unit_behind_young_dying_containers_is_named_and_so_are_its_zo
     assert evidence["makes"] == f"containers of image {image}"
     asked = {item.what: item.value for item in kind.evidence}["asked for by"]
     assert asked.startswith("ecs.service: its process named the container to the engine")
-    births = Births(keep).containers(group.path.rpartition("/")[2] for group in groups)
-    assert {birth.image for birth in births.values()} == {image}
+    dead = {group.path.rpartition("/")[2] for group in groups}
+    births = [birth for birth in Births(keep).containers() if birth.id in dead]
+    assert {birth.image for birth in births} == {image}
     # Before the register was written, nobody can say more than where; with it, who.
     assert [(origin.image, origin.unit) for origin in before] == [("", "")]
     assert after[0].unit == "ecs.service"

@@ -11,13 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from sexton.care.purging import Purge
+from sexton.care.remedies import purge_memcg
+from sexton.care.remedy import Ground
+from sexton.core.action import Plan
+from sexton.core.finding import MemcgCount, judge_zombies
+from sexton.core.policy import PurgeMemcg
 from sexton.core.purge import Allowed, DropFiles, Reclaim, Why
 from sexton.host.ghosts import PAGE
 from zombies import Graveyard, graveyard, numbered
@@ -275,3 +280,23 @@ def test_where_groups_are_read_only_what_was_refused_is_not_called_tried(yard: G
     assert "Read-only file system" in said.stdout, said.stderr
     assert "the means that would free them was refused, for the reason above" in said.stdout
     assert "in vain" not in said.stdout
+
+
+@pytest.mark.timeout(60)
+async def test_the_caretakers_purge_is_a_process_of_its_own_that_ends_when_it_is_called_off(yard: Graveyard) -> None:
+    yard.make(numbered("z*", 300), yard.disk / "log")
+    ground = Ground(root=Path("/"), docker_host="", rule=PurgeMemcg(), now=time.time())
+    finding = judge_zombies(MemcgCount(tracked=2_000, live=100, zombies=1_900, source="test"), None)
+    assert finding is not None
+
+    planned = await purge_memcg.plan(ground, finding)
+
+    assert isinstance(planned, Plan)
+    assert int(planned.facts["zombies"]) >= 300
+    assert planned.notes[0].startswith("would drop exactly")
+    assert yard.zombies() == 300
+    async with aclosing(purge_memcg.carry_out(ground, planned, frozenset())) as work:
+        did = await anext(work)
+    assert did.key == "purge 1: files"
+    assert yard.zombies() <= 50
+    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""

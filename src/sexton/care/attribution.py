@@ -3,12 +3,12 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from sexton.care.births import Births
-from sexton.core.origin import Known, Origin, containers_of, origins
+from sexton.core.origin import Known, Origin, Roll, origins
 from sexton.core.zombie import Group
 from sexton.host.packages import owner_of
 
@@ -26,16 +26,24 @@ UNIT_FOLDERS = (
 UNITS_LOOKED_UP = 8
 
 
-def attribute(root: Path, groups: Sequence[Group], keep: Path | None = None) -> tuple[Origin, ...]:
+class _Register:
+    """The register of births as something to be asked, read when the first zombie of a container turns up."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._roll: Roll | None = None
+
+    def get(self, short: str, /) -> Known | None:
+        if self._roll is None:
+            self._roll = Roll()
+            for birth in Births(self._folder).containers():
+                known = Known(name=birth.name, image=birth.image, unit=birth.unit, seen=birth.seen)
+                self._roll.learn(birth.id, known)
+        return self._roll.get(short)
+
+
+def attribute(root: Path, groups: Iterable[Group], keep: Path | None = None) -> tuple[Origin, ...]:
     """Where these groups come from. Blocks: reads the register when containers are among them."""
-    births: dict[str, Known] = {}
-    containers = containers_of(groups)
-    if containers:
-        register = Births(root / REGISTER if keep is None else keep)
-        births = {
-            short: Known(name=birth.name, image=birth.image, unit=birth.unit, seen=birth.seen)
-            for short, birth in register.containers(containers).items()
-        }
     asked = 0
 
     @cache
@@ -44,7 +52,7 @@ def attribute(root: Path, groups: Sequence[Group], keep: Path | None = None) -> 
         asked += 1
         return package_of(root, unit) if asked <= UNITS_LOOKED_UP else ""
 
-    return origins(groups, births, package)
+    return origins(groups, _Register(root / REGISTER if keep is None else keep), package)
 
 
 def package_of(root: Path, unit: str) -> str:

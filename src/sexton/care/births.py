@@ -86,23 +86,14 @@ class Births:
                 while line := file.readline(LONGEST_LINE):
                     yield line
 
-    def containers(self, ids: Iterable[str]) -> dict[str, ContainerBirth]:
-        """What is known of these containers; ids may be shortened to their first dozen digits. Blocks."""
-        wanted = frozenset(ident[:12] for ident in ids)
-        found: dict[str, ContainerBirth] = {}
-        if not wanted:
-            return found
+    def containers(self) -> Iterator[ContainerBirth]:
+        """Every birth of a container that is written down, the oldest first. Blocks."""
         for line in self._lines():
-            if not line.startswith(b'["c"') or line[6:18].decode("ascii", "replace") not in wanted:
-                continue
-            with contextlib.suppress(msgspec.MsgspecError):
-                birth = _decoder.decode(line)
-                if isinstance(birth, ContainerBirth):
-                    known = found.get(birth.id[:12])
-                    # Told twice, the account that knows who asked for it is the better one.
-                    if known is None or birth.unit or not known.unit:
-                        found[birth.id[:12]] = birth
-        return found
+            if line.startswith(b'["c"'):
+                with contextlib.suppress(msgspec.MsgspecError):
+                    birth = _decoder.decode(line)
+                    if isinstance(birth, ContainerBirth):
+                        yield birth
 
     def groups(self, ids: Iterable[int]) -> dict[int, GroupBirth]:
         """What is known of these groups. Blocks."""

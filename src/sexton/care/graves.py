@@ -21,7 +21,7 @@ from sexton.core.zombie import Ghosts, Walk, below
 from sexton.host.cgroup import Census, MemoryHierarchy, census, find_memory
 from sexton.host.errors import HostFault, Unreadable
 from sexton.host.ghosts import find_ghosts
-from sexton.host.memcg_walk import PROGRAM, release_memory, walk
+from sexton.host.memcg_walk import PROGRAM, each_dead, walk
 from sexton.host.proc import KernelMemory, boot, kernel_memory
 
 HOST = Path("/")
@@ -141,13 +141,9 @@ def culprits(root: Path, expected: int, keep: Path | None = None) -> tuple[Origi
     if boot(root).id != boot(HOST).id:
         return ()
     try:
-        seen = walk(expected)
+        return attribute(root, each_dead(expected), keep)
     except HostFault:
         return ()
-    found = attribute(root, tuple(group for group in seen.groups if group.dead), keep)
-    del seen
-    release_memory()
-    return found
 
 
 class Culprits:

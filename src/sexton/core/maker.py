@@ -129,8 +129,8 @@ def _owner(above: _Read, parent: str, part: str, meaning: _Part, ident: str) -> 
     return maker if above.owner is None or _RANK[maker.kind] > _RANK[above.owner.kind] else above.owner
 
 
-# Zombies by the ten thousand lie below a few parents.
-@lru_cache(maxsize=4096)
+# Zombies by the ten thousand lie below a few parents, and come in the tree's order: few are enough. Paths are long.
+@lru_cache(maxsize=128)
 def _read(path: str) -> _Read:
     if not path:
         return _Read()

@@ -4,12 +4,19 @@ Paths alone tell the maker (``core/maker.py``). What was written down at a conta
 nobody saw stays empty: a container from before the caretaker, whose engine has forgotten it, has an id and a path and
 no image.
 
+Zombies are taken one by one and none is kept: there may be a hundred thousand. For the same reason births are kept as
+a number for each container, since a loop's containers differ in nothing else.
+
 Pure: births and packages are arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Protocol
 
 import msgspec
 
@@ -67,35 +74,92 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return said
 
 
+class Births(Protocol):
+    """What is known of containers, by shortened id."""
+
+    def get(self, short: str, /) -> Known | None: ...
+
+
+# Most different things that can be known of containers: so many fit beside an id's digits into one number.
+_MOST_KNOWN = 1 << 16
+
+
+class Roll:
+    """What is known of very many containers, in eight bytes for each."""
+
+    def __init__(self) -> None:
+        self._known: dict[Known, int] = {}
+        self._told: list[Known] = []
+        self._rows = array("Q")
+        self._sorted = True
+
+    def learn(self, ident: str, known: Known) -> None:
+        """An id that is none, and what no longer fits, is passed over."""
+        known = msgspec.structs.replace(known, name=name_pattern(known.name))
+        number = self._known.setdefault(known, len(self._told))
+        if number == len(self._told):
+            self._told.append(known)
+        try:
+            row = int(ident[:SHORT_ID], 16) * _MOST_KNOWN + number
+        except ValueError:
+            return
+        if len(ident) >= SHORT_ID and number < _MOST_KNOWN:
+            self._rows.append(row)
+            self._sorted = False
+
+    def get(self, short: str, /) -> Known | None:
+        """Of several accounts of one container, one that knows who asked for it is the better."""
+        if not self._sorted:
+            self._rows = array("Q", sorted(self._rows))
+            self._sorted = True
+        first = int(short, 16) * _MOST_KNOWN
+        best = None
+        for place in range(bisect_left(self._rows, first), len(self._rows)):
+            if self._rows[place] >= first + _MOST_KNOWN:
+                break
+            known = self._told[self._rows[place] - first]
+            if best is None or known.unit:
+                best = known
+        return best
+
+
 class _Sum:
-    __slots__ = ("ids", "pages", "zombies")
+    """``ids`` are fingerprints: the ids themselves, of every container of a loop, would be megabytes."""
+
+    __slots__ = ("example", "ids", "last", "pages", "zombies")
 
     def __init__(self) -> None:
         self.zombies = 0
         self.pages = 0
-        self.ids: set[str] = set()
+        self.ids = array("q")
+        self.last = ""
+        self.example = ""
 
+    def add(self, ident: str, pages: int) -> None:
+        self.zombies += 1
+        self.pages += pages
+        if ident and ident != self.last:
+            self.last = ident
+            self.ids.append(hash(ident))
+            self.example = min(ident, self.example or ident)
 
-def containers_of(groups: Iterable[Group]) -> frozenset[str]:
-    """Ids of the containers these groups were part of."""
-    return frozenset(ident for group in groups if (ident := container_of(group.path)))
+    @property
+    def different(self) -> int:
+        return sum(1 for _ in groupby(sorted(self.ids)))
 
 
 def origins(
-    groups: Iterable[Group], births: Mapping[str, Known], package_of: Callable[[str], str] = lambda unit: ""
+    groups: Iterable[Group], births: Births, package_of: Callable[[str], str] = lambda unit: ""
 ) -> tuple[Origin, ...]:
-    """Each origin's part in these zombies, the largest first. ``births`` are by shortened container id; ``package_of``
-    tells the package that ships a unit, empty when none does."""
+    """Each origin's part in these zombies, the largest first. ``births`` are asked about those of containers only;
+    ``package_of`` tells the package that ships a unit, empty when none does."""
     sums: dict[tuple[MakerKind, str, str, str, str, str], _Sum] = {}
     total = 0
     for group in groups:
         maker = maker_of(group.path)
-        known = births.get(container_of(group.path)[:SHORT_ID]) if births else None
-        sum_ = sums.setdefault(_key(maker, known), _Sum())
-        sum_.zombies += 1
-        sum_.pages += group.file + group.anon + group.unevictable
-        if maker.id:
-            sum_.ids.add(maker.id)
+        container = container_of(group.path)
+        known = births.get(container[:SHORT_ID]) if container else None
+        sums.setdefault(_key(maker, known), _Sum()).add(maker.id, group.file + group.anon + group.unevictable)
         total += 1
     found = [
         Origin(
@@ -104,8 +168,8 @@ def origins(
             zombies=sum_.zombies,
             share=sum_.zombies / total,
             pages=sum_.pages,
-            ids=len(sum_.ids),
-            example=min(sum_.ids, default=""),
+            ids=sum_.different,
+            example=sum_.example,
             image=image,
             name=name,
             unit=unit,

@@ -1,6 +1,6 @@
 """A host's memory cgroups as a walk inside the kernel tells them: the live, the dead, and what pins the dead.
 
-Flows in: the account of ``host/memcg_walk.py``, decoded straight into these shapes (that is why their fields have an
+Flows in: the account of ``host/memcg_walk.py``, decoded straight into these shapes (that is why rows' fields have an
 order and names are bytes). Flows out: to attribution (``core/maker.py``) and to the purge's plan (``core/purge.py``).
 
 A zombie is a removed cgroup that pages still pin. One page is one pin, whatever its size; a zombie below which others
@@ -103,11 +103,11 @@ class Pin(NamedTuple):
     flags: int
 
 
-class Walk(msgspec.Struct, frozen=True, array_like=True):
-    """One account. Pins and holders are empty when only groups were asked for. ``finished`` is False when it ended at
-    its deadline (``late``) or its tables were too small (``full``): then it is true, but not all of the truth."""
+class Walk(msgspec.Struct, frozen=True):
+    """One account, whole. Pins and holders are empty when only groups were asked for. ``finished`` is False when it
+    ended at its deadline (``late``) or its tables were too small (``full``): then it is true, but not the whole truth.
+    """
 
-    shape: int
     finished: bool
     late: bool
     full: int

@@ -4,6 +4,9 @@ The work is done by a small compiled program (``host/bpf``) in a process of its 
 an account and ends, and with it ends everything it put into the kernel. A crash there costs this process nothing, and
 neither libbpf nor its memory ever gets in here. The walk stops by itself at a deadline inside the kernel.
 
+The account comes in frames. ``walk`` gathers all of them; ``each_dead`` hands on one zombie after the other and keeps
+none, so that a program that runs for months is no larger for what lies around.
+
 It needs root (or CAP_BPF and CAP_PERFMON), a kernel with type information and program iterators (5.17 and later), and
 the compiled program. Whatever is missing is said as Unreadable with what would help, and callers fall back to
 arithmetic.
@@ -11,15 +14,15 @@ arithmetic.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from sexton.core.zombie import Walk
+from sexton.core.zombie import Group, Holder, Pin, Walk
 from sexton.host.errors import Unreadable
 
 PROGRAM = Path(__file__).parent / "bpf/built/memcg-walk"
@@ -27,9 +30,42 @@ PROGRAM = Path(__file__).parent / "bpf/built/memcg-walk"
 KERNEL_DEADLINE = 0.4
 # Loading takes a tenth of a second on a busy host; one that takes this long is too sick to be walked.
 DEADLINE = 5.0
-_SHAPE = 1
+_SHAPE = 2
+# Bytes of a frame's length, and what no frame is longer than: 256 rows with the longest paths there can be.
+_LENGTH = 4
+_LARGEST_FRAME = 8 << 20
 
-_decoder = msgspec.msgpack.Decoder(Walk)
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    """What comes first: how the walk went, and how many rows follow."""
+
+    shape: int
+    finished: bool
+    late: bool
+    full: int
+    strayed: int
+    groups: int
+    holders: int
+    pins: int
+
+
+class _HeadFrame(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    head: _Head
+
+
+class _GroupFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    rows: list[Group]
+
+
+class _HolderFrame(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    rows: list[Holder]
+
+
+class _PinFrame(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    rows: list[Pin]
+
+
+_decoder = msgspec.msgpack.Decoder(_HeadFrame | _GroupFrame | _HolderFrame | _PinFrame)
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -52,14 +88,50 @@ _REFUSALS = {
 }
 
 
-def release_memory() -> None:
-    """Give back what a large account took up: a program that runs for months would keep it."""
-    with contextlib.suppress(OSError, AttributeError):  # only this C library has it
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def walk(expected: int, *, pins: bool = False, program: Path = PROGRAM) -> Walk:
     """Walk once; raises Unreadable. ``expected`` is about how many cgroups there are: too few cost a second attempt."""
+    head: _Head | None = None
+    groups: list[Group] = []
+    holders: list[Holder] = []
+    pinning: list[Pin] = []
+    for frame in _frames(expected, pins, program):
+        match frame:
+            case _HeadFrame():
+                head = frame.head
+            case _GroupFrame():
+                groups += frame.rows
+            case _HolderFrame():
+                holders += frame.rows
+            case _PinFrame():
+                pinning += frame.rows
+    if head is None or (head.groups, head.holders, head.pins) != (len(groups), len(holders), len(pinning)):
+        raise _damaged("it is not whole")
+    return Walk(
+        finished=head.finished,
+        late=head.late,
+        full=head.full,
+        strayed=head.strayed,
+        groups=tuple(groups),
+        holders=tuple(holders),
+        pins=tuple(pinning),
+    )
+
+
+def each_dead(expected: int, *, program: Path = PROGRAM) -> Iterator[Group]:
+    """Walk once and hand on the zombies; raises Unreadable, at the latest behind the last one."""
+    missing = 1
+    for frame in _frames(expected, False, program):
+        if isinstance(frame, _HeadFrame):
+            missing = frame.head.groups
+        elif isinstance(frame, _GroupFrame):
+            missing -= len(frame.rows)
+            yield from (group for group in frame.rows if group.dead)
+    if missing:
+        raise _damaged("it is not whole")
+
+
+def _frames(expected: int, pins: bool, program: Path) -> Iterator[_HeadFrame | _GroupFrame | _HolderFrame | _PinFrame]:
+    """One walk's account; nothing of it is kept here."""
     command = [
         os.fspath(program),
         "pins" if pins else "groups",
@@ -67,36 +139,70 @@ def walk(expected: int, *, pins: bool = False, program: Path = PROGRAM) -> Walk:
         str(int(KERNEL_DEADLINE * 1000)),
     ]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except FileNotFoundError:
         raise Unreadable(
             "cannot name zombies: the walk over memory cgroups is not compiled",
             "Run scripts/build_bpf.sh (Debian: apt-get install clang libbpf-dev).",
         ) from None
-    except subprocess.TimeoutExpired:
-        raise Unreadable(
-            f"cannot name zombies: the walk did not end within {DEADLINE:g} s", "Look again when the host is calmer."
-        ) from None
     except OSError as error:
         raise Unreadable(
             f"cannot name zombies: cannot start {program}: {error.strerror}", "Compile it anew: scripts/build_bpf.sh."
         ) from error
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-        refusal = _REFUSALS.get(done.returncode)
-        reason = f"exit code {done.returncode}" if refusal is None else refusal.reason
+    overdue = threading.Event()
+
+    def end() -> None:
+        overdue.set()
+        child.kill()
+
+    watch = threading.Timer(DEADLINE, end)
+    watch.daemon = True
+    watch.start()
+    with child:
+        try:
+            yield from _read(child)
+        except Unreadable:
+            if not overdue.is_set():
+                raise
+        finally:
+            watch.cancel()
+            child.kill()  # does nothing to one that has ended
+    if overdue.is_set():
+        raise Unreadable(
+            f"cannot name zombies: the walk did not end within {DEADLINE:g} s", "Look again when the host is calmer."
+        )
+
+
+def _read(child: subprocess.Popen[bytes]) -> Iterator[_HeadFrame | _GroupFrame | _HolderFrame | _PinFrame]:
+    assert child.stdout is not None
+    assert child.stderr is not None
+    first = True
+    while length := child.stdout.read(_LENGTH):
+        size = int.from_bytes(length, "big")
+        body = child.stdout.read(size) if size <= _LARGEST_FRAME else b""
+        if len(body) != size:
+            raise _damaged("a frame is torn")
+        try:
+            frame = _decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            raise _damaged(str(error)) from error
+        if first and (not isinstance(frame, _HeadFrame) or frame.head.shape != _SHAPE):
+            raise Unreadable(
+                "cannot name zombies: the compiled walk is of another version", "Compile it anew: scripts/build_bpf.sh."
+            )
+        first = False
+        yield frame
+    said = child.stderr.read().decode(errors="replace").strip().partition("\n")[0]
+    if child.wait() != 0:
+        refusal = _REFUSALS.get(child.returncode)
+        reason = f"exit code {child.returncode}" if refusal is None else refusal.reason
         raise Unreadable(
             f"cannot name zombies: {reason}" + (f" ({said})" if said else ""),
             "Compile it anew: scripts/build_bpf.sh." if refusal is None else refusal.next_step,
         )
-    try:
-        account = _decoder.decode(done.stdout)
-    except msgspec.MsgspecError as error:
-        raise Unreadable(
-            f"cannot name zombies: the account is damaged: {error}", "Compile it anew: scripts/build_bpf.sh."
-        ) from error
-    if account.shape != _SHAPE:
-        raise Unreadable(
-            "cannot name zombies: the compiled walk is of another version", "Compile it anew: scripts/build_bpf.sh."
-        )
-    return account
+
+
+def _damaged(reason: str) -> Unreadable:
+    return Unreadable(
+        f"cannot name zombies: the account is damaged: {reason}", "Compile it anew: scripts/build_bpf.sh."
+    )

@@ -26,8 +26,8 @@ from sexton.host.errors import Unreadable
 
 # Kilobytes of each processor's buffer: some thousand events, a second of the fastest loop there is.
 BUFFER_KB = 512
-# Bytes taken out in one read.
-READ = 65_536
+# Bytes of text taken out and told at a time, some hundred events; whoever watches holds no more of a flood than that.
+PORTION = 65_536
 PREFIX = "sexton-groups-"
 _PLACES = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 _EVENTS = {"cgroup_mkdir": "made", "cgroup_rmdir": "removed", "cgroup_release": "released"}
@@ -121,19 +121,21 @@ class GroupTrace:
         return self._pipe
 
     def read(self) -> list[GroupEvent]:
-        """What has happened since the last read; never waits."""
-        pieces = [self._rest]
-        while True:
+        """What has happened since the last read, or the first part of much; empty when there is nothing more. Never
+        waits."""
+        text = bytearray(self._rest)
+        while len(text) < PORTION:
             try:
-                piece = os.read(self._pipe, READ)
+                piece = os.read(self._pipe, PORTION)
             except BlockingIOError:
                 break
             except OSError as error:
                 raise _unreadable(self._instance or self._root, error) from error
             if not piece:
                 break
-            pieces.append(piece)
-        whole, end, self._rest = b"".join(pieces).rpartition(b"\n")
+            text += piece
+        whole, end, rest = bytes(text).rpartition(b"\n")
+        self._rest = rest
         found, lost = parse(whole + end)
         self.lost += lost
         return found

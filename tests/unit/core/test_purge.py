@@ -57,7 +57,7 @@ def host(
             group(path, dead=True, above=1 if path.startswith("/live/") else 0, file=len(held), locked=path in locked)
         )
         pins += [pin._replace(group=row) for pin in held]
-    return Walk(1, True, False, 0, 0, tuple(groups), tuple(holders), tuple(pins))
+    return Walk(True, False, 0, 0, tuple(groups), tuple(holders), tuple(pins))
 
 
 def pin(holder: int = 0, page: int = 0, *, pages: int = 1, flags: int = 0) -> Pin:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from sexton.core.zombie import Group, Walk
+from sexton.core.zombie import Group
+from sexton.host import memcg_walk
 from sexton.host.errors import Unreadable
-from sexton.host.memcg_walk import walk
+from sexton.host.memcg_walk import each_dead, walk
 
 
 def program(folder: Path, script: str) -> Path:
@@ -54,21 +56,59 @@ def test_a_program_for_another_machine(tmp_path: Path) -> None:
         walk(10, program=alien)
 
 
-def account(shape: int) -> bytes:
-    dead = Group(35, b"/x", True, 0, 1, 1, 0, 0, 1, 0, 0)
-    return msgspec.msgpack.encode(Walk(shape, True, False, 0, 0, (dead,), (), ()))
+DEAD = Group(35, b"/x", True, 0, 1, 1, 0, 0, 1, 0, 0)
+LIVE = Group(1, b"/", False, 0, 0, 9, 0, 0, 1, 0, 0)
+
+
+def frame(kind: int, content: object) -> bytes:
+    packed = msgspec.msgpack.encode([kind, content])
+    return len(packed).to_bytes(4, "big") + packed
+
+
+def account(folder: Path, *, shape: int = 2, promised: int = 3) -> Path:
+    head = frame(0, [shape, True, False, 0, 0, promised, 0, 0])
+    (folder / "account").write_bytes(head + frame(1, [LIVE, DEAD]) + frame(1, [DEAD]))
+    return program(folder, f"cat {folder}/account")
 
 
 def test_an_account_of_another_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "account").write_bytes(account(shape=99))
-
     with pytest.raises(Unreadable, match="of another version"):
-        walk(10, program=program(tmp_path, f"cat {tmp_path}/account"))
+        walk(10, program=account(tmp_path, shape=99))
 
 
-def test_an_account_is_read(tmp_path: Path) -> None:
-    (tmp_path / "account").write_bytes(account(shape=1))
+def test_an_account_is_read_frame_by_frame(tmp_path: Path) -> None:
+    written = account(tmp_path)
 
-    seen = walk(10, program=program(tmp_path, f"cat {tmp_path}/account"))
+    seen = walk(10, program=written)
 
-    assert [(seen.groups[row].path, seen.groups[row].file) for row in seen.dead()] == [("/x", 1)]
+    assert [(seen.groups[row].path, seen.groups[row].file) for row in seen.dead()] == [("/x", 1), ("/x", 1)]
+    assert list(each_dead(10, program=written)) == [DEAD, DEAD]
+
+
+def test_an_account_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="it is not whole"):
+        walk(10, program=account(tmp_path, promised=4))
+    with pytest.raises(Unreadable, match="it is not whole"):
+        list(each_dead(10, program=account(tmp_path, promised=4)))
+    (tmp_path / "account").write_bytes((tmp_path / "account").read_bytes()[:-3])
+    with pytest.raises(Unreadable, match="a frame is torn"):
+        list(each_dead(10, program=tmp_path / "memcg-walk"))
+
+
+def test_a_walk_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memcg_walk, "DEADLINE", 0.2)
+    hangs = program(tmp_path, f"cat {account(tmp_path).parent}/account; exec sleep 60")
+
+    with pytest.raises(Unreadable, match="did not end within"):
+        walk(10, program=hangs)
+
+
+def test_whoever_has_seen_enough_leaves_no_child_behind(tmp_path: Path) -> None:
+    account(tmp_path)
+    hangs = program(tmp_path, f"cat {tmp_path}/account; exec sleep 60")
+
+    dead = each_dead(10, program=hangs)
+    assert next(dead) == DEAD
+    dead.close()  # type: ignore[attr-defined]  # it is a generator
+
+    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""

@@ -20,10 +20,12 @@ from sexton.core.finding import Evidence, Finding, span
 from sexton.core.loop import Loop, judge_loop
 from sexton.host.errors import Absent, Unreadable
 from sexton.host.offload import in_thread
-from sexton.host.tracefs import GroupTrace, Seen
+from sexton.host.tracefs import GroupEvent, GroupTrace, Seen
 
 # Events of so long are read together: one pass for a burst instead of one for each.
 GATHER = 0.25
+# Of a flood so many portions are taken before it is judged; the rest wakes it again.
+PORTIONS = 64
 # With turns under way it is judged again after this time without events: their ends may be what is missing.
 PACE = GRACE + 0.5
 SOURCE = "cgroup trace events"
@@ -54,10 +56,15 @@ class _Watch:
         while True:
             quiet = not await self._woken(PACE if self._churn.left() else None)
             await asyncio.sleep(GATHER)
-            births = self._take()
-            if births and self._births is not None:
-                await in_thread("births", partial(self._births.write, births))
-            if births or quiet or self._churn.left():
+            born = False
+            for _ in range(PORTIONS):
+                if not (events := self._trace.read()):
+                    break
+                births = self._take(events)
+                born = born or bool(births)
+                if births and self._births is not None:
+                    await in_thread("births", partial(self._births.write, births))
+            if born or quiet or self._churn.left():
                 self._say()
 
     async def _woken(self, patience: float | None) -> bool:
@@ -73,9 +80,9 @@ class _Watch:
             loop.remove_reader(self._trace.fileno())
         return True
 
-    def _take(self) -> list[GroupBirth]:
+    def _take(self, events: list[GroupEvent]) -> list[GroupBirth]:
         births = []
-        for event in self._trace.read():
+        for event in events:
             at = event.at + self._offset
             if event.what is Seen.MADE:
                 self._made += 1

@@ -1,70 +1,100 @@
 """Frees zombie memory cgroups by the ladder of ``core/purge.py``: exact pages first, then bounded reclaim on the
 narrowest live group, the whole host's page cache only where the rule allows it.
 
-Each attempt is a child of its own on one core, ended at its budget (``care/purging.py``), and proved by counting. There
-is nothing to finish after a death: pages that were dropped stay dropped, all others were not touched, and the next
-run plans with fresh eyes; so a plan found unfinished is simply planned and done again.
+It is planned and done by a process of its own (``care/purge_worker.py``), since the account of every pinned page would
+make this one larger for good. Each attempt is a child of that one on one core, ended at its budget
+(``care/purging.py``), and proved by counting. There is nothing to finish after a death: pages that were dropped stay
+dropped, all others were not touched, and the next run plans with fresh eyes; so a plan found unfinished is simply
+planned and done again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import contextlib
+import os
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
-from sexton.care.grave_report import attempt_says, left_says, step_says
-from sexton.care.purging import Attempt, Purge
+import msgspec
+
+from sexton.care.purge_worker import Answer, Attempted, Fault, Order, Planned
 from sexton.care.remedy import CannotAct, Ground, Remedy
 from sexton.core.action import Cannot, Did, Plan, PlannedStep, Proof
 from sexton.core.finding import ZOMBIES_WARNING, Finding
 from sexton.core.policy import PurgeMemcg
-from sexton.core.purge import Allowed
 from sexton.host.cgroup import census
 from sexton.host.errors import HostFault
 from sexton.host.offload import in_thread
-from sexton.host.pinned_files import read_mounts
 from sexton.host.proc import boot
 
 HOST = Path("/")
-# A plan lists so many of the holders it cannot free.
-LEFT_TOLD = 5
 # Attempts differ run by run, but all are this one step: it may be repeated at will.
 STEP = "purge"
+# Bytes of one answer: a plan names a few holders and steps.
+MOST_ANSWER = 1 << 20
+ENDED_EARLY = "the process that purges ended early"
+
+_decoder = msgspec.json.Decoder(Answer)
 
 
 def _rule(ground: Ground) -> PurgeMemcg:
     return ground.rule if isinstance(ground.rule, PurgeMemcg) else PurgeMemcg()
 
 
-def _purge(rule: PurgeMemcg) -> Purge:
-    return Purge(allowed=Allowed(caches=rule.drop_caches, budget=rule.kernel_seconds))
+async def _answers(rule: PurgeMemcg, seconds: float) -> AsyncGenerator[Answer, None]:
+    """What the worker says. It never outlives this."""
+    order = Order(caches=rule.drop_caches, budget=rule.kernel_seconds, seconds=seconds)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-m", "sexton.care.purge_worker", str(os.getpid()), msgspec.json.encode(order).decode()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(Path(__file__).parents[3])},
+            limit=MOST_ANSWER,
+        )
+    except OSError as error:
+        yield Fault(reason=f"cannot start the process that purges: {error.strerror}")
+        return
+    try:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            yield _decoder.decode(line)
+        if await process.wait() != 0:
+            yield Fault(reason=ENDED_EARLY, next_step="See 'sexton zombies --purge'.")
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
 async def plan(ground: Ground, finding: Finding) -> Plan | Cannot:
     if boot(ground.root).id != boot(HOST).id:
         return Cannot(f"{ground.root} is not the root of this kernel's host: its zombies cannot be freed from here")
     rule = _rule(ground)
-    try:
-        purge = await in_thread("purge plan", lambda: _purge(rule))
-        ladder = purge.plan()
-        mounts = read_mounts()
-    except HostFault as fault:
-        return Cannot(str(fault), getattr(fault, "next_step", ""))
-    left = tuple(left_says(one, mounts, {}) for one in ladder.left[:LEFT_TOLD])
+    async with contextlib.aclosing(_answers(rule, 0.0)) as answers:
+        ladder = await anext(answers, None)
+    if isinstance(ladder, Fault):
+        return Cannot(ladder.reason, ladder.next_step)
+    if not isinstance(ladder, Planned):
+        return Cannot(ENDED_EARLY, "See 'sexton zombies --purge'.")
     if not ladder.steps:
-        held = f": {'; '.join(left)}" if left else ""
+        held = f": {'; '.join(ladder.left)}" if ladder.left else ""
         return Cannot(f"nothing can be freed by the means that are allowed{held}", "See 'sexton zombies --purge'.")
-    notes = [f"would {step_says(step)}" for step in ladder.steps] + [f"left: {one}" for one in left]
     return Plan(
         remedy=REMEDY.name,
         fingerprint=finding.fingerprint,
         target="/",
-        says=f"free {purge.seen.count.zombies:,} zombie memory cgroups, at most {rule.kernel_seconds:g} s in the "
+        says=f"free {ladder.zombies:,} zombie memory cgroups, at most {rule.kernel_seconds:g} s in the "
         "kernel at a time, on one core",
         steps=(PlannedStep(STEP, "the steps below, the gentlest first, each planned anew after the one before"),),
-        notes=tuple(notes),
+        notes=tuple([f"would {step}" for step in ladder.steps] + [f"left: {one}" for one in ladder.left]),
         seconds=rule.seconds,
-        facts={"zombies": str(purge.seen.count.zombies)},
+        facts={"zombies": str(ladder.zombies)},
     )
 
 
@@ -72,24 +102,17 @@ async def carry_out(ground: Ground, planned: Plan, done: frozenset[str]) -> Asyn
     if STEP in done:
         return
     rule = _rule(ground)
-    loop = asyncio.get_running_loop()
-    until = loop.time() + rule.seconds
-    attempts = []
-    try:
-        purge = await in_thread("purge plan", lambda: _purge(rule))
-        run = purge.run()
-        while loop.time() < until and (attempt := await in_thread("purge", lambda: _next(run))) is not None:
-            attempts.append(attempt)
-            # Told as a step of its own: its key is never in a plan, so nothing takes it for finished work.
-            yield Did(f"{STEP} {len(attempts)}: {attempt.step.key}", attempt_says(attempt))
-    except HostFault as fault:
-        raise CannotAct(f"{fault}. {getattr(fault, 'next_step', '')}".rstrip()) from fault
-    freed = sum(attempt.freed for attempt in attempts)
-    yield Did(STEP, f"{freed:,} zombies freed in {len(attempts)} attempts")
-
-
-def _next(run: Iterator[Attempt]) -> Attempt | None:
-    return next(run, None)
+    attempts = freed = 0
+    async with contextlib.aclosing(_answers(rule, rule.seconds)) as answers:
+        async for answer in answers:
+            if isinstance(answer, Fault):
+                raise CannotAct(f"{answer.reason}. {answer.next_step}".rstrip())
+            if isinstance(answer, Attempted):
+                attempts += 1
+                freed += answer.freed
+                # Told as a step of its own: its key is never in a plan, so nothing takes it for finished work.
+                yield Did(f"{STEP} {attempts}: {answer.key}", answer.says)
+    yield Did(STEP, f"{freed:,} zombies freed in {attempts} attempts")
 
 
 async def prove(ground: Ground, planned: Plan) -> Proof:

@@ -9,7 +9,8 @@
  * may stay in the kernel. Nothing is attached or left behind: when this process ends, so does everything it loaded.
  *
  * Exit codes: 0 an account was written, 2 wrong arguments, 3 not permitted, 4 this kernel cannot, 5 anything else. The
- * reason is on standard error, one line. The account is MessagePack; host/memcg_walk.py says its shape.
+ * reason is on standard error, one line. The account is MessagePack in frames, each behind its length, so that a reader
+ * need not hold all of it; host/memcg_walk.py says its shape.
  */
 #define _GNU_SOURCE
 #include <bpf/bpf.h>
@@ -31,7 +32,9 @@
 enum { WRITTEN = 0, USAGE = 2, FORBIDDEN = 3, INCAPABLE = 4, FAILED = 5 };
 
 /* Version of the account's shape; the reader insists on it. */
-#define SHAPE 1
+#define SHAPE 2
+/* Groups, holders or pins in one frame. */
+#define FRAME 256
 /* Tables are an eighth larger than what is expected, since the tree moves on. */
 #define SLACK(count) ((count) + (count) / 8 + 1024)
 /* Pages known to pin zombies need this much memory at most: 24 bytes each. */
@@ -247,13 +250,72 @@ static struct tables run(int want_pins, __u32 expected, __u64 milliseconds)
     return tables;
 }
 
-static void pack_groups(struct packing *out, const struct tables *t)
+static void write_all(const void *data, size_t count)
+{
+    const unsigned char *at = data;
+
+    while (count) {
+        ssize_t more = write(STDOUT_FILENO, at, count);
+        if (more < 0 && errno != EINTR)
+            give_up(FAILED, "cannot write the account", errno);
+        if (more > 0) {
+            at += more;
+            count -= more;
+        }
+    }
+}
+
+/* What a frame holds. */
+enum { HEAD, GROUPS, HOLDERS, PINNING };
+
+static void begin_frame(struct packing *out, int kind, __u32 rows)
+{
+    out->used = 0;
+    pack_array(out, 2);
+    pack_unsigned(out, kind);
+    pack_array(out, rows);
+}
+
+static void end_frame(struct packing *out)
+{
+    unsigned char length[4];
+
+    for (int i = 0; i < 4; i++)
+        length[i] = out->used >> (8 * (3 - i));
+    write_all(length, sizeof length);
+    write_all(out->bytes, out->used);
+}
+
+/* Called before each row of a table: the frame that is full goes out, and the next begins. */
+static void frame_row(struct packing *out, int kind, __u32 row, __u32 rows)
+{
+    if (row % FRAME)
+        return;
+    if (row)
+        end_frame(out);
+    begin_frame(out, kind, rows - row < FRAME ? rows - row : FRAME);
+}
+
+static void write_head(struct packing *out, const struct summary *said)
+{
+    begin_frame(out, HEAD, 8);
+    pack_unsigned(out, SHAPE);
+    pack_flag(out, said->finished);
+    pack_flag(out, said->late);
+    pack_unsigned(out, said->full);
+    pack_unsigned(out, said->strayed);
+    pack_unsigned(out, said->groups);
+    pack_unsigned(out, said->holders);
+    pack_unsigned(out, said->pins);
+    end_frame(out);
+}
+
+static void write_groups(struct packing *out, const struct tables *t)
 {
     static char path[LONGEST_PATH];
     static size_t ends[DEEPEST + 1]; /* where the path of each depth ends */
     static __u32 living[DEEPEST + 1]; /* the row of the nearest live group of each depth */
 
-    pack_array(out, t->summary.groups);
     for (__u32 row = 0; row < t->summary.groups; row++) {
         const struct group *group = &t->groups[row];
         __u32 depth = group->depth < DEEPEST ? group->depth : DEEPEST;
@@ -268,6 +330,7 @@ static void pack_groups(struct packing *out, const struct tables *t)
         }
         ends[depth] = end;
         living[depth] = group->dead ? above : row;
+        frame_row(out, GROUPS, row, t->summary.groups);
         pack_array(out, 11);
         pack_unsigned(out, group->id);
         pack_name(out, depth ? path : "/", depth ? end : 1);
@@ -278,6 +341,8 @@ static void pack_groups(struct packing *out, const struct tables *t)
         for (int list = 0; list < LRU_LISTS; list++)
             pack_unsigned(out, group->lru[list]);
     }
+    if (t->summary.groups)
+        end_frame(out);
 }
 
 static void pack_holder_name(struct packing *out, const struct tables *t, const struct holder *holder)
@@ -300,11 +365,11 @@ static void pack_holder_name(struct packing *out, const struct tables *t, const 
     pack_name(out, path, end);
 }
 
-static void pack_pins(struct packing *out, const struct tables *t)
+static void write_holders(struct packing *out, const struct tables *t)
 {
-    pack_array(out, t->summary.holders);
     for (__u32 row = 0; row < t->summary.holders; row++) {
         const struct holder *holder = &t->holders[row];
+        frame_row(out, HOLDERS, row, t->summary.holders);
         pack_array(out, 7);
         pack_unsigned(out, holder->kind);
         pack_unsigned(out, holder->number);
@@ -314,9 +379,15 @@ static void pack_pins(struct packing *out, const struct tables *t)
         pack_unsigned(out, holder->magic);
         pack_holder_name(out, t, holder);
     }
-    pack_array(out, t->summary.pins);
+    if (t->summary.holders)
+        end_frame(out);
+}
+
+static void write_pins(struct packing *out, const struct tables *t)
+{
     for (__u32 row = 0; row < t->summary.pins; row++) {
         const struct pin *pin = &t->pins[row];
+        frame_row(out, PINNING, row, t->summary.pins);
         pack_array(out, 5);
         pack_unsigned(out, pin->group);
         pack_unsigned(out, pin->holder);
@@ -324,19 +395,8 @@ static void pack_pins(struct packing *out, const struct tables *t)
         pack_unsigned(out, pin->pages);
         pack_unsigned(out, pin->flags);
     }
-}
-
-static void write_all(const struct packing *out)
-{
-    size_t done = 0;
-
-    while (done < out->used) {
-        ssize_t more = write(STDOUT_FILENO, out->bytes + done, out->used - done);
-        if (more < 0 && errno != EINTR)
-            give_up(FAILED, "cannot write the account", errno);
-        if (more > 0)
-            done += more;
-    }
+    if (t->summary.pins)
+        end_frame(out);
 }
 
 int main(int count, char **words)
@@ -355,14 +415,9 @@ int main(int count, char **words)
     struct tables tables =
         run(!strcmp(words[1], "pins"), expected < 10000000 ? expected : 10000000, strtoul(words[3], 0, 10));
 
-    pack_array(&out, 8);
-    pack_unsigned(&out, SHAPE);
-    pack_flag(&out, tables.summary.finished);
-    pack_flag(&out, tables.summary.late);
-    pack_unsigned(&out, tables.summary.full);
-    pack_unsigned(&out, tables.summary.strayed);
-    pack_groups(&out, &tables);
-    pack_pins(&out, &tables);
-    write_all(&out);
+    write_head(&out, &tables.summary);
+    write_groups(&out, &tables);
+    write_holders(&out, &tables);
+    write_pins(&out, &tables);
     return WRITTEN;
 }

@@ -36,9 +36,12 @@ def problems(container: ecs.ContainerDefinition, network_mode: str | None) -> It
     yield from _check(container)
     yield from _restart(container)
     yield from _limits(container)
-    yield from _mounts(container)
-    yield from _secrets(container)
-    yield from resource_problems(container)
+    if container.mount_points:
+        yield from _mounts(container)
+    if container.secrets:
+        yield from _secrets(container)
+    if container.resource_requirements:
+        yield from resource_problems(container)
     yield from _network(container, network_mode or "bridge")
 
 
@@ -177,15 +180,16 @@ def together(containers: Containers, network_mode: str | None) -> Iterator[str]:
             target = link.partition(":")[0]
             if target not in by_name or target == container.name:
                 yield f"Unknown container '{target}' in links of '{container.name}'."
-    taken: Counter[tuple[int, str]] = Counter()
-    for container in containers:
-        for mapping in container.port_mappings or ():
-            port = host_port(mapping, network_mode)
-            if port:
-                taken[port, mapping.protocol or "tcp"] += 1
-    for (port, protocol), count in taken.items():
-        if count > 1:
-            yield f"Host port {port}/{protocol} is used more than once in this task definition."
+    taken = [
+        (port, mapping.protocol or "tcp")
+        for container in containers
+        for mapping in container.port_mappings or ()
+        if (port := host_port(mapping, network_mode))
+    ]
+    if len(set(taken)) < len(taken):
+        for (port, protocol), count in Counter(taken).items():
+            if count > 1:
+                yield f"Host port {port}/{protocol} is used more than once in this task definition."
 
 
 def _dependencies(container: ecs.ContainerDefinition, by_name: Mapping[str, ecs.ContainerDefinition]) -> Iterator[str]:

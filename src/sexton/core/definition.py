@@ -125,6 +125,8 @@ def _port_problems(
 
 
 def _cycles(containers: tuple[ecs.ContainerDefinition, ...]) -> Iterator[str]:
+    if not any(one.depends_on for one in containers):
+        return
     waits = {one.name or "": {dep.container_name or "" for dep in one.depends_on or ()} for one in containers}
     while waits:
         free = [name for name, needs in waits.items() if not needs & waits.keys()]

@@ -5,6 +5,10 @@ it is decided in order against the image (``draft``), written as one commit, and
 fsync and one wake-up of the event loop, however many wrote. Only then does the image change, so a read never
 shows what a crash could undo, and a writer always reads its own write.
 
+Who is answered usually asks again a moment later. Where several wrote together, the next group therefore waits until
+as many are there again, or nobody comes any more: one sync for all of them, and the loop rests while the writer thread
+needs the interpreter, which is worth more than an early start for the first of them. A lone writer waits for nobody.
+
 Everything here runs on the event loop's thread and never waits for the disk; the one writer thread holds the
 file. What survives a restart is in the file; what waits in the queue was not acknowledged.
 """
@@ -31,6 +35,13 @@ log = logging.getLogger(__name__)
 
 GROUP_LIMIT = 512
 """Requests decided in one go, so that a flood of writes holds the event loop for milliseconds at most."""
+
+QUIET_TURNS = 3
+"""So many turns of the loop in a row without a newcomer close a group: a request takes one to be read from its socket
+and one to come here."""
+
+GATHER_SECONDS = 0.002
+"""The first of a group waits no longer than this for the others, about what a commit takes on an ordinary disk."""
 
 T = TypeVar("T")
 
@@ -91,6 +102,7 @@ class SqliteStore:
         self._watches = Watches(image.revision, history=history)
         self._queue: deque[Waiting] = deque()
         self._busy = False
+        self._company = 0  # how many requests the last group was of
         self._closing = False
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -159,7 +171,20 @@ class SqliteStore:
         """Form the next group at the end of this turn of the loop, when all who are about to write have."""
         if not self._busy:
             self._busy = True
-            self._loop.call_soon(self._form_group)
+            if self._company > 1:
+                self._loop.call_soon(self._gather, 0, 0, self._loop.time() + GATHER_SECONDS)
+            else:
+                self._loop.call_soon(self._form_group)
+
+    def _gather(self, known: int, quiet: int, until: float) -> None:
+        """Form the group once as many wait as the last one had, or nobody has come for some turns."""
+        waiting = len(self._queue)
+        quiet = quiet + 1 if waiting == known else 0
+        complete = waiting >= self._company or quiet >= QUIET_TURNS
+        if not complete and not self._closing and self._loop.time() < until:
+            self._loop.call_soon(self._gather, waiting, quiet, until)
+        else:
+            self._form_group()
 
     def _form_group(self) -> None:
         group: list[Waiting] = []
@@ -169,6 +194,7 @@ class SqliteStore:
             if not request.given_up:
                 request.decide(draft)
                 group.append(request)
+        self._company = len(group)
         commit = draft.commit()
         if commit is not None:
             self._writer.do(partial(self._file.write, commit), partial(self._settle, group, commit))

@@ -80,6 +80,67 @@ async def test_those_who_ask_while_a_commit_is_under_way_share_the_next(file: Wa
     assert len(file.commits) == 2
 
 
+async def test_who_writes_with_others_waits_for_those_who_come_a_few_turns_later(file: WatchedFile) -> None:
+    store = await store_over(file)
+    await asyncio.gather(*(store.txn([], [Put(f"k/{who}", b"")]) for who in range(9)))
+    tasks = []
+    for who in range(8):
+        tasks.append(asyncio.ensure_future(store.txn([], [Put(f"k/{who}", b"again")])))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    await store.close()
+
+    assert [len(commit.records) for commit in file.commits] == [9, 8]
+
+
+async def test_who_writes_with_others_waits_no_longer_than_until_as_many_are_there(file: WatchedFile) -> None:
+    store = await store_over(file)
+    await asyncio.gather(*(store.txn([], [Put(f"k/{who}", b"")]) for who in range(3)))
+    file.writing.clear()
+    tasks = []
+    for who in range(6):
+        tasks.append(asyncio.ensure_future(store.txn([], [Put(f"k/{who}", b"again")])))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if who == 2:
+            await until_writing(file)
+    await asyncio.gather(*tasks)
+    await store.close()
+
+    assert [len(commit.records) for commit in file.commits] == [3, 3, 3]
+
+
+async def test_newcomers_without_end_do_not_keep_a_write_from_the_disk(file: WatchedFile) -> None:
+    store = await store_over(file)
+    await asyncio.gather(*(store.txn([], [Put(f"k/{who}", b"")]) for who in range(GROUP_LIMIT)))
+    first = asyncio.ensure_future(store.txn([], [Put("first", b"")]))
+    others = []
+    while not first.done():
+        others.append(asyncio.ensure_future(store.txn([], [Put(f"k/{len(others)}", b"")])))
+        assert len(others) < 100_000
+        await asyncio.sleep(0)
+    await asyncio.gather(*others)
+    await store.close()
+
+    assert "first" in file.commits[1].records
+    assert len(file.commits[1].records) < GROUP_LIMIT
+
+
+async def test_a_lone_writer_is_written_at_once(file: WatchedFile) -> None:
+    store = await store_over(file)
+    await store.txn([], [Put("a", b"")])
+    writing = asyncio.ensure_future(store.txn([], [Put("b", b"")]))
+    file.writing.clear()
+    await asyncio.sleep(0)  # it asks
+    await asyncio.sleep(0)  # its group is formed
+    late = asyncio.ensure_future(store.txn([], [Put("c", b"")]))
+    await asyncio.gather(writing, late)
+    await store.close()
+
+    assert [list(commit.records) for commit in file.commits] == [["a"], ["b"], ["c"]]
+
+
 async def test_a_flood_is_cut_into_groups(file: WatchedFile) -> None:
     store = await store_over(file)
     await asyncio.gather(*(store.txn([], [Put(f"k/{who}", b"")]) for who in range(GROUP_LIMIT * 2 + 1)))

@@ -2,10 +2,12 @@
 
 Each agent registers, keeps its ACS and TCS websockets open, answers heartbeats, acknowledges payloads and reports every
 task RUNNING; nothing is faked towards the control plane, there are only no containers. Agents share one process, the
-clients that run tasks another, and the one that describes tasks a third; all of them take their time from the same
-cores as the control plane. Cost per task is the control plane's own processor time, from the request to the report.
+clients that run tasks another, and the one that describes tasks a third. All of them take their time from the same
+cores as the control plane, so they are as light as they can be, and what they took is told. Every fleet runs the same
+number of tasks, a smaller one in several rounds after each of which its tasks end, so that what one costs can be
+compared: the control plane's own processor time, from the request to the report that it runs.
 
-Run: ``python -m bench.fleet``, with other sizes ``python -m bench.fleet --agents 50 --tasks 40``, or against a
+Run: ``python -m bench.fleet``, with other sizes ``python -m bench.fleet --agents 50 --tasks 2000``, or against a
 control plane that runs elsewhere ``--endpoint http://HOST:PORT`` with the usual AWS variables for keys.
 """
 
@@ -14,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import multiprocessing
 import os
 import random
@@ -30,12 +31,15 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+import msgspec
 
+from bench.fleetline import Api
 from bench.subject import REGION, Client, Subject, free_port, running
 from sexton.cloud.credentials import Credentials
 from sexton.cloud.sigv4 import sign
 
 SIZES = (10, 100, 1000)
+TASKS = 20_000
 TASKS_PER_AGENT = 20
 RUNNERS = 4  # clients that run tasks, each ten at a time
 AT_ONCE = 10
@@ -50,30 +54,17 @@ class Fleet:
     """All agents; counts the tasks that were reported RUNNING and acknowledged."""
 
     def __init__(self, endpoint: str, key: Credentials, cluster: str) -> None:
-        self._endpoint = endpoint
-        self._host = urlsplit(endpoint).netloc
         self._key = key
         self._cluster = cluster
-        self._gate = asyncio.Semaphore(32)
+        self._api = Api(endpoint, key)
         self._session: aiohttp.ClientSession | None = None
         self._work: set[asyncio.Task[None]] = set()
+        self._tasks: list[str] = []
         self.running = 0
         self.connected = 0
 
-    async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
-        body = json.dumps(fields).encode()
-        target = f"AmazonEC2ContainerServiceV20141113.{operation}"
-        headers = {"Host": self._host, "Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": target}
-        headers |= sign("POST", "/", "", headers, body, self._key, region=REGION, service="ecs", now=time.time())
-        assert self._session is not None
-        async with self._gate, self._session.post(self._endpoint, data=body, headers=headers) as answer:
-            text = await answer.read()
-            if answer.status != 200:
-                raise RuntimeError(f"{operation}: {text.decode()}")
-            return dict(json.loads(text))
-
     async def live(self, agents: int, said: Connection) -> None:
-        """Bring all agents up, say so, and then the number of running tasks whenever it is asked for."""
+        """Bring all agents up, say so, and then the number of running tasks whenever it is asked for; or end them."""
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60)) as self._session:
             lives = [asyncio.ensure_future(self._agent()) for _ in range(agents)]
@@ -83,11 +74,16 @@ class Fleet:
                     if one.done():
                         one.result()
             said.send("connected")
-            while await asyncio.get_running_loop().run_in_executor(None, said.recv) == "count":
-                said.send(self.running)
+            while (asked := await asyncio.get_running_loop().run_in_executor(None, said.recv)) in ("count", "clear"):
+                if asked == "clear":
+                    await asyncio.gather(*(self._report(task, "STOPPED") for task in self._tasks))
+                    self._tasks.clear()
+                    self.running = 0
+                said.send((self.running, time.process_time()))
             for one in [*lives, *self._work]:
                 one.cancel()
             await asyncio.gather(*lives, *self._work, return_exceptions=True)
+            self._api.close()
 
     async def _agent(self) -> None:
         attributes = [
@@ -100,11 +96,11 @@ class Fleet:
             {"name": "PORTS", "type": "STRINGSET", "stringSetValue": ["22"]},
             {"name": "PORTS_UDP", "type": "STRINGSET", "stringSetValue": []},
         ]
-        answer = await self.call(
+        answer = await self._api.call(
             "RegisterContainerInstance", cluster=self._cluster, attributes=attributes, totalResources=resources
         )
         arn = answer["containerInstance"]["containerInstanceArn"]
-        where = await self.call("DiscoverPollEndpoint", cluster=self._cluster, containerInstance=arn)
+        where = await self._api.call("DiscoverPollEndpoint", cluster=self._cluster, containerInstance=arn)
         acs = {"clusterArn": self._cluster, "containerInstanceArn": arn, "sendCredentials": "true", "seqNum": "1"}
         tcs = {"cluster": self._cluster, "containerInstance": arn}
         acs_socket = self._socket(where["endpoint"], acs)
@@ -123,11 +119,12 @@ class Fleet:
         headers = {"Host": address.netloc}
         headers |= sign("GET", path, text, headers, b"", self._key, region=REGION, service="ecs", now=time.time())
         assert self._session is not None
-        return self._session.ws_connect(f"{address.scheme}://{address.netloc}{path}?{text}", headers=headers)
+        url = f"{address.scheme}://{address.netloc}{path}?{text}"
+        return self._session.ws_connect(url, headers=headers, compress=0)
 
     async def _listen(self, socket: aiohttp.ClientWebSocketResponse, arn: str) -> None:
         async for frame in socket:
-            message = json.loads(frame.data)
+            message = msgspec.json.decode(frame.data)
             body = message["message"]
             match message["type"]:
                 case "HeartbeatMessage":
@@ -141,17 +138,19 @@ class Fleet:
                         messageId=body["messageId"],
                     )
                     for task in body["tasks"]:
-                        report = asyncio.ensure_future(self._report(task["arn"]))
+                        report = asyncio.ensure_future(self._report(task["arn"], "RUNNING"))
                         self._work.add(report)
                         report.add_done_callback(self._work.discard)
 
-    async def _report(self, task: str) -> None:
-        await self.call("SubmitTaskStateChange", cluster=self._cluster, task=task, status="RUNNING")
-        self.running += 1
+    async def _report(self, task: str, status: str) -> None:
+        await self._api.call("SubmitTaskStateChange", cluster=self._cluster, task=task, status=status)
+        if status == "RUNNING":
+            self._tasks.append(task)
+            self.running += 1
 
 
 async def _say(socket: aiohttp.ClientWebSocketResponse, kind: str, **fields: Any) -> None:
-    await socket.send_str(json.dumps({"type": kind, "message": fields}))
+    await socket.send_str(msgspec.json.encode({"type": kind, "message": fields}).decode())
 
 
 async def _drain(socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -179,7 +178,7 @@ def describe(port: int, key: Credentials, cluster: str, said: Connection) -> Non
             tasks = client.call("ListTasks", cluster=cluster)["taskArns"][:DESCRIBED]
             continue
         began = time.perf_counter()
-        client.call("DescribeTasks", cluster=cluster, tasks=tasks)
+        client.answer("DescribeTasks", cluster=cluster, tasks=tasks)
         taken.append(time.perf_counter() - began)
     said.send(sorted(taken))
 
@@ -240,27 +239,37 @@ def measure(port: int, key: Credentials, agents: int, tasks: int, subject: Subje
         _expect(fleet)
         connected = time.perf_counter() - began
         with process(describe, port, key, cluster) as describing:
-            before = subject.cpu_seconds() if subject else 0.0
-            began = time.perf_counter()
-            answered = run_tasks(port, key, cluster, tasks)
-            placed = time.perf_counter() - began
-            while _ask(fleet) < tasks:
-                if time.perf_counter() - began > PATIENCE:
-                    raise RuntimeError(f"only {_ask(fleet)} of {tasks} tasks run")
-                time.sleep(0.02)
-            ran = time.perf_counter() - began
-            spent = subject.cpu_seconds() - before if subject else 0.0
+            spent = placing = running = generated = 0.0
+            answered: list[tuple[float, int]] = []
+            rounds = max(1, tasks // (agents * TASKS_PER_AGENT))
+            for turn in range(rounds):
+                if turn:
+                    _ask(fleet, "clear")
+                many = tasks // rounds + (tasks % rounds if turn == 0 else 0)
+                before = subject.cpu_seconds() if subject else 0.0
+                generating = _ask(fleet)[1] + time.process_time()
+                began = time.perf_counter()
+                answered = run_tasks(port, key, cluster, many)
+                placing += time.perf_counter() - began
+                while (ran := _ask(fleet)[0]) < many:
+                    if time.perf_counter() - began > PATIENCE:
+                        raise RuntimeError(f"only {ran} of {many} tasks run")
+                    time.sleep(0.01)
+                running += time.perf_counter() - began
+                spent += subject.cpu_seconds() - before if subject else 0.0
+                generated += _ask(fleet)[1] + time.process_time() - generating
             describing.send("end")
             latencies = describing.recv()
     row = {
         "agents": agents,
         "tasks": tasks,
         "connected (s)": round(connected, 1),
-        "placed/s": round(tasks / placed),
-        "last tenth/s": round(_rate_at_end(answered)),
-        "running/s": round(tasks / ran),
+        "placed/s": round(tasks / placing),
+        "last tenth/s": round(_rate_at_end(answered)) if rounds == 1 else "",
+        "running/s": round(tasks / running),
         f"Describe({DESCRIBED}) p50 (ms)": _percentile(latencies, 0.5),
         "p99 (ms)": _percentile(latencies, 0.99),
+        "generator's CPU (cores)": round(generated / running, 2),
     }
     if subject:
         row |= {"CPU per task (us)": round(spent / tasks * 1e6), "RSS (MB)": round(subject.memory_mb())}
@@ -283,9 +292,11 @@ def _expect(fleet: Connection) -> None:
     fleet.recv()
 
 
-def _ask(fleet: Connection) -> int:
-    fleet.send("count")
-    return int(fleet.recv())
+def _ask(fleet: Connection, what: str = "count") -> tuple[int, float]:
+    """How many tasks run, and the processor time that the agents have taken."""
+    fleet.send(what)
+    running, spent = fleet.recv()
+    return running, spent
 
 
 def _open_many_files() -> None:
@@ -293,7 +304,7 @@ def _open_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def run(sizes: Sequence[int] = SIZES, per_agent: int = TASKS_PER_AGENT) -> list[dict[str, Any]]:
+def run(sizes: Sequence[int] = SIZES, tasks: int = TASKS) -> list[dict[str, Any]]:
     """The rows of this benchmark, each with a control plane of its own."""
     rows = []
     _open_many_files()
@@ -302,7 +313,7 @@ def run(sizes: Sequence[int] = SIZES, per_agent: int = TASKS_PER_AGENT) -> list[
             port = free_port()
             with running("control", Path(scratch), "--listen", f"127.0.0.1:{port}") as subject:
                 subject.wait_port(port)
-                rows.append(measure(port, subject.key(), agents, agents * per_agent, subject))
+                rows.append(measure(port, subject.key(), agents, tasks, subject))
     rows.append({"agents": "budget", "placed/s": f">= {BUDGET_RATE}", "p99 (ms)": f"< {BUDGET_P99}"})
     return rows
 
@@ -312,13 +323,13 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--agents", type=int, nargs="+", default=list(SIZES))
-    parser.add_argument("--tasks", type=int, default=TASKS_PER_AGENT, help="per agent")
+    parser.add_argument("--tasks", type=int, default=TASKS, help="on each fleet")
     parser.add_argument("--endpoint", help="a control plane that runs already; its keys from the environment")
     given = parser.parse_args()
     if given.endpoint:
         key = Credentials(os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"])
         port = urlsplit(given.endpoint).port or 7070
-        rows = [measure(port, key, agents, agents * given.tasks, None) for agents in given.agents]
+        rows = [measure(port, key, agents, given.tasks, None) for agents in given.agents]
     else:
         rows = run(given.agents, given.tasks)
     show((__doc__ or "").partition("\n")[0], rows)

@@ -1,8 +1,10 @@
 """Writes a second through the store, beside the floor: a bare sqlite3 loop with the same commits.
 
 The floor does in one thread, with no event loop, no conditions, no watch and no image, what the store's file
-sees: with one writer a commit per write, with N writers a commit per N writes. Reads and memory are printed
-as well, over as many records as a large control plane holds.
+sees: with one writer a commit per write, with N writers a commit per N writes. Below that is the disk: how often a
+second it makes eight kilobytes durable, about what a small commit writes. With an etcd at hand the same writes go
+through one as well, whose floor is one client that puts a value whenever the one before is there. Reads and memory
+are printed too, over as many records as a large control plane holds.
 
 Run: ``python -m bench.store``
 """
@@ -10,7 +12,13 @@ Run: ``python -m bench.store``
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import gc
+import http.client
+import json
+import os
+import shutil
 import sqlite3
 import statistics
 import tempfile
@@ -18,6 +26,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from etcd import PrivateEtcd
 from sexton.store.contract import Durability, Put, Store
 from sexton.store.opening import open_store
 
@@ -43,6 +52,21 @@ def floor(path: Path, durability: Durability, group: int, seconds: float = SECON
         written += group
     connection.close()
     return written / took
+
+
+def bare_syncs(path: Path, seconds: float = 1.0) -> float:
+    """How often a second the disk makes two pages durable that are written over others of the same file."""
+    size, pages = 4 * 1024 * 1024, b"x" * 8192
+    with path.open("w+b", buffering=0) as file:
+        file.write(bytes(size))
+        os.fsync(file.fileno())
+        done = 0
+        began = time.perf_counter()
+        while (took := time.perf_counter() - began) < seconds:
+            os.pwrite(file.fileno(), pages, done * len(pages) % size)
+            os.fdatasync(file.fileno())
+            done += 1
+    return done / took
 
 
 async def writes(store: Store, writers: int, seconds: float = SECONDS) -> tuple[float, float]:
@@ -76,6 +100,39 @@ async def compare_writes(directory: Path) -> Iterator[str]:
                 f"floor {bare:>8,.0f} writes/s ({rate / bare:.0%})"
             )
     return iter(lines)
+
+
+def bare_puts(port: int, seconds: float = SECONDS) -> float:
+    """How many values a second one client of etcd puts, one after the other."""
+    key, value = (base64.b64encode(one).decode() for one in (b"bare", VALUE))
+    body = json.dumps({"key": key, "value": value})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection):
+        done = 0
+        began = time.perf_counter()
+        while (took := time.perf_counter() - began) < seconds:
+            connection.request("POST", "/v3/kv/put", body)
+            connection.getresponse().read()
+            done += 1
+    return done / took
+
+
+async def over_etcd(directory: Path) -> list[str]:
+    """The same writes over a real etcd on this disk."""
+    if shutil.which("etcd") is None:
+        return []
+    lines = []
+    with PrivateEtcd(directory / "etcd") as etcd:
+        puts = bare_puts(etcd.members[0].port)
+        for writers in WRITERS:
+            store = await open_store(etcd.url)
+            rate, median = await writes(store, writers)
+            await store.close()
+            lines.append(
+                f"  etcd {writers:>3} writers: {rate:>8,.0f} writes/s, {median:>6,.0f} us each; "
+                f"one bare client {puts:,.0f} puts/s"
+            )
+    return lines
 
 
 async def large_store(directory: Path) -> Iterator[str]:
@@ -118,7 +175,11 @@ def resident_kib() -> int:
 
 async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sexton-bench-") as directory:
+        print(f"the disk: {bare_syncs(Path(directory) / 'bare'):,.0f} times a second 8 KiB made durable")
         for line in await compare_writes(Path(directory)):
+            print(line)
+        print(f"the disk: {bare_syncs(Path(directory) / 'bare'):,.0f} times a second 8 KiB made durable")
+        for line in await over_etcd(Path(directory)):
             print(line)
         for line in await large_store(Path(directory)):
             print(line)

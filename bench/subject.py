@@ -128,6 +128,10 @@ class Client:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        return dict(json.loads(self.answer(operation, **fields)))
+
+    def answer(self, operation: str, **fields: Any) -> bytes:
+        """The text of the answer."""
         body = json.dumps(fields).encode()
         headers = {
             "Host": self._host,
@@ -140,4 +144,4 @@ class Client:
         text = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"{operation}: {text.decode()}")
-        return dict(json.loads(text))
+        return text

@@ -5,11 +5,13 @@ Long forms of the same with SEXTON_SOAK=1.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -43,8 +45,10 @@ def node(engine: PrivateEngine, tmp_path: Path) -> Iterator[Node]:
         yield node
 
 
-def run(node: Node, script: str, group: str = "/tasks", count: int = 1, **options: str) -> list[str]:
-    """Run tasks that log to a group; their ids."""
+def run(
+    node: Node, script: str, group: str = "/tasks", count: int = 1, volume: Path | None = None, **options: str
+) -> list[str]:
+    """Run tasks that log to a group; their ids. ``volume`` is at /go."""
     ecs = node.ecs()
     given = {"awslogs-group": group, "awslogs-region": "us-east-1", "awslogs-stream-prefix": "p"} | {
         name.replace("_", "-"): value for name, value in options.items()
@@ -56,8 +60,12 @@ def run(node: Node, script: str, group: str = "/tasks", count: int = 1, **option
         "memory": 64,
         "logConfiguration": {"logDriver": "awslogs", "options": given},
     }
+    volumes = []
+    if volume is not None:
+        container["mountPoints"] = [{"sourceVolume": "go", "containerPath": "/go"}]
+        volumes = [{"name": "go", "host": {"sourcePath": str(volume)}}]
     family = f"f{time.time_ns()}"
-    ecs.register_task_definition(family=family, networkMode="none", containerDefinitions=[container])
+    ecs.register_task_definition(family=family, networkMode="none", containerDefinitions=[container], volumes=volumes)
     arns: list[str] = []
     while len(arns) < count:
         answer = ecs.run_task(taskDefinition=family, count=min(10, count - len(arns)))
@@ -129,28 +137,88 @@ def test_a_group_that_does_not_exist_is_the_end_of_the_task_and_says_so(node: No
     assert not list((node.root / "agent/logspool").glob("*/way.json"))
 
 
-def test_everything_arrives_in_order_while_the_log_store_stands_still_and_no_task_slows_down(node: Node) -> None:
+def test_everything_arrives_in_order_and_no_task_slows_down_while_the_log_store_stands_still(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same tasks write the same lines three times: while the store is well, while it stands still, and while it
+    lives for a tenth of each second."""
     node.client("logs").create_log_group(logGroupName="/tasks")
-    count = MEGABYTES * 1_000_000 // TASKS // 100
-    script = f"awk 'BEGIN{{for(i=0;i<{count};i++) printf \"%d {'x' * 90}\\n\", i}}'; echo end"
-    tasks = run(node, script, count=TASKS)
-    until(lambda: any(lines(node, task) for task in tasks), "the first lines", 60)
-    os.kill(node.control.pid, signal.SIGSTOP)
-    begun = time.monotonic()
-    try:
-        until(lambda: time.monotonic() - begun > FROZEN_SECONDS, "the time is over", FROZEN_SECONDS + 5)
-        running = [one for one in node.containers() if one["State"] == "running"]
-        finished = [one for one in node.containers() if one["State"] == "exited"]
-    finally:
-        os.kill(node.control.pid, signal.SIGCONT)
-    assert len(running) + len(finished) == TASKS
-    memory = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4 // 1024 for pid in _pids(node)]
-    until(lambda: all(status(node, task) == "STOPPED" for task in tasks), "all stopped", 300 if SOAK else 90)
-    expected = [*map(str, range(count)), "end"]
+    count = MEGABYTES * 1_000_000 // TASKS // 100 // len(ROUNDS if not SOAK else "1")
+    lines_of = f"awk 'BEGIN{{for(i=0;i<{count};i++) printf \"%d {'x' * 90}\\n\", i}}'"
+    script = "; ".join(
+        f"while [ ! -e /go/{one} ]; do usleep 20000; done; read a b < /proc/uptime; {lines_of}; echo {one}; "
+        f"read c b < /proc/uptime; echo $a $c > /go/{one}-$HOSTNAME"
+        for one in ROUNDS
+    )
+    go = node.root / "go"
+    go.mkdir()
+    tasks = run(node, script, count=TASKS, volume=go)
+    until(lambda: all(status(node, task) == "RUNNING" for task in tasks), "all run", 60)
+    took = {}
+    memory = [0, 0, 0]
+
+    def written(one: str) -> list[Path]:
+        found = [max(pair) for pair in zip(memory, _megabytes(node), strict=True)]
+        memory[:] = found
+        return [file for file in go.glob(f"{one}-*") if file.read_text().count(" ") == 1]
+
+    for one in ROUNDS:
+        with DISTURBED[one](node.control.pid):
+            begun = time.monotonic()
+            (go / one).touch()
+            until(lambda one=one: len(written(one)) == TASKS, f"all have written: {one}", 120)
+            if one == "frozen":
+                until(lambda begun=begun: time.monotonic() - begun > FROZEN_SECONDS, "", FROZEN_SECONDS + 5)
+            times = [float(end) - float(start) for start, end in (file.read_text().split() for file in written(one))]
+        took[one] = sorted(times)[len(times) // 2]
+        until(lambda one=one: all(one in lines(node, task)[-1:] for task in tasks), "all of it arrived", 120)
+    until(lambda: all(status(node, task) == "STOPPED" for task in tasks), "all stopped", 60)
+    expected = [line for one in ROUNDS for line in (*map(str, range(count)), one)]
     for task in tasks:
-        until(lambda task=task: lines(node, task)[-1:] == ["end"], "its last line", 60)
         assert [one.partition(" ")[0] for one in lines(node, task)] == expected
+    with capsys.disabled():
+        if SOAK:
+            print(f"\nseconds to write {count * 100 * TASKS / 1e6:.0f} MB: {took}; at most {memory} MiB")
+    assert not (node.root / "agent/logspool/dropped").exists()
+    assert all(took[one] < 1.5 * took["well"] + 0.5 for one in ROUNDS), took
     assert all(one < 160 for one in memory), memory  # MiB of control plane, agent and relay
+
+
+@contextlib.contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def slow(pid: int) -> Iterator[None]:
+    enough = threading.Event()
+
+    def disturb() -> None:
+        while not enough.is_set():
+            with standing_still(pid):
+                enough.wait(0.9)
+            enough.wait(0.1)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+ROUNDS = ("well", "frozen", "slow")
+DISTURBED = {"well": lambda pid: contextlib.nullcontext(), "frozen": standing_still, "slow": slow}
+
+
+def _megabytes(node: Node) -> list[int]:
+    """Resident memory of control plane, agent and relay."""
+    return [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4 // 1024 for pid in _pids(node)]
 
 
 def _pids(node: Node) -> list[int]:

@@ -82,6 +82,7 @@ def test_the_variables_are_those_that_amazons_agent_sets(bridged: list[Asker]) -
     name = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
     forms = {
         "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EXECUTION_ENV": "AWS_ECS_EC2",  # the control plane's doing
         "AWS_REGION": "us-east-1",
         "ECS_AGENT_URI": f"http://169[.]254[.]170[.]2/api/{name}",
         "ECS_CONTAINER_METADATA_FILE": f"/opt/ecs/metadata/{name}/ecs-container-metadata.json",

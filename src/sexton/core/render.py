@@ -19,6 +19,9 @@ MIB = 1024 * 1024
 NANOSECONDS = 1_000_000_000
 # The oldest engine API that knows every field used here.
 DOCKER_API = "1.25"
+# What containers are told of where they run. ECS tells those of external hosts nothing.
+EXECUTION_ENV = "AWS_EXECUTION_ENV"
+EXECUTION = {"EC2": "AWS_ECS_EC2", "FARGATE": "AWS_ECS_FARGATE"}
 # Tasks of a service have this before its name as their group.
 SERVICE_GROUP = "service:"
 
@@ -39,6 +42,8 @@ def payload(
     cpu = number(overrides.cpu or definition.cpu)
     parts = (task.task_arn or "").split(":")
     region = parts[3] if len(parts) > 3 else ""
+    launch_type = task.launch_type or "EC2"
+    told = {EXECUTION_ENV: EXECUTION[launch_type]} if launch_type in EXECUTION else {}
     return acs_task.Task(
         arn=task.task_arn,
         task_cluster_arn=task.cluster_arn,
@@ -49,6 +54,7 @@ def payload(
             _container(
                 one,
                 own.get(one.name),
+                told,
                 definition,
                 arns.get(one.name),
                 region,
@@ -70,7 +76,7 @@ def payload(
         memory=number(overrides.memory or definition.memory),
         pid_mode=definition.pid_mode,
         ipc_mode=definition.ipc_mode,
-        launch_type=task.launch_type or "EC2",
+        launch_type=launch_type,
         elastic_network_interfaces=interfaces,
         enable_fault_injection=definition.enable_fault_injection or None,
         associations=_gpus(task),
@@ -97,6 +103,7 @@ def _gpus(task: ecs.Task) -> tuple[acs_task.Association, ...] | None:
 def _container(
     one: ecs.ContainerDefinition,
     own: ecs.ContainerOverride | None,
+    told: dict[str, str],
     definition: ecs.TaskDefinition,
     arn: str | None,
     region: str,
@@ -104,7 +111,7 @@ def _container(
     execution_role: bool,
 ) -> acs_task.Container:
     own = own or ecs.ContainerOverride()
-    environment = {pair.name or "": pair.value or "" for pair in one.environment or ()}
+    environment = told | {pair.name or "": pair.value or "" for pair in one.environment or ()}
     environment.update({pair.name or "": pair.value or "" for pair in own.environment or ()})
     command = {"command": list(own.command)} if own.command is not None else {}
     memory = own.memory or one.memory

@@ -61,6 +61,7 @@ UNUSED: tuple[Unused, ...] = (
             "ECS_SKIP_LOCALHOST_TRAFFIC_FILTER": "loopback is opened to nobody, so nothing has to be closed again",
             "ECS_CNI_PLUGINS_PATH": "tasks' networks are wired without plug-ins",
             "ECS_AWSVPC_ADDITIONAL_LOCAL_ROUTES": "tasks reach what their groups and the host let them reach",
+            "ECS_ENABLE_AWSLOGS_EXECUTIONROLE_OVERRIDE": "the keys of a task's execution role sign wherever it has one",
             "ECS_PAUSE_LABELS": "what holds a task's network is no container of the task and carries no labels of it",
             "ECS_INSTANCE_IP_COMPATIBILITY": "either family is used as the network has it",
         },
@@ -68,7 +69,6 @@ UNUSED: tuple[Unused, ...] = (
     *_all(
         Cause.NOT_YET,
         {
-            "ECS_ENABLE_AWSLOGS_EXECUTIONROLE_OVERRIDE": "log drivers cannot use the execution role yet",
             "ECS_ENABLE_FIRELENS_ASYNC": "FireLens is not served yet",
         },
         harmless=False,

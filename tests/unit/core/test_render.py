@@ -60,12 +60,33 @@ def test_a_task_of_a_service_says_its_name():
 
 
 @pytest.mark.parametrize(
+    ("launch_type", "said"),
+    [(None, "AWS_ECS_EC2"), ("EC2", "AWS_ECS_EC2"), ("FARGATE", "AWS_ECS_FARGATE"), ("EXTERNAL", None)],
+)
+def test_containers_are_told_where_they_run_as_ecs_tells_them(launch_type, said):
+    sent = render.payload(ecs.Task(launch_type=launch_type, containers=()), definition(), PLACE.account)
+
+    assert sent.containers[0].environment.get("AWS_EXECUTION_ENV") == said
+
+
+def test_what_a_definition_says_of_where_it_runs_counts():
+    sent = payload({"environment": [{"name": "AWS_EXECUTION_ENV", "value": "mine"}]})
+
+    assert sent.containers[0].environment == {"AWS_EXECUTION_ENV": "mine"}
+
+
+@pytest.mark.parametrize(
     "field, value, key, expected",
     [
         ("image", "nginx:1", "Image", "nginx:1"),
         ("command", ["a", "b"], "Cmd", ["a", "b"]),
         ("entryPoint", ["sh", "-c"], "Entrypoint", ["sh", "-c"]),
-        ("environment", [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}], "Env", ["A=1", "B=x=y"]),
+        (
+            "environment",
+            [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}],
+            "Env",
+            ["AWS_EXECUTION_ENV=AWS_ECS_EC2", "A=1", "B=x=y"],
+        ),
         ("user", "1000:1000", "User", "1000:1000"),
         ("workingDirectory", "/srv", "WorkingDir", "/srv"),
         ("hostname", "h", "Hostname", "h"),
@@ -238,7 +259,7 @@ def test_overrides_count_and_only_the_command_travels_as_one():
     assert (sent.cpu, sent.memory) == (0.5, 1024)
     assert json.loads(sent.containers[0].overrides) == {"command": []}
     assert "Cmd" not in body
-    assert body["Env"] == ["A=1", "B=2"]
+    assert body["Env"] == ["AWS_EXECUTION_ENV=AWS_ECS_EC2", "A=1", "B=2"]
     assert body["HostConfig"]["Memory"] == 128 * MIB
     assert body["HostConfig"]["MemoryReservation"] == 16 * MIB
     assert body["HostConfig"]["CpuShares"] == 7

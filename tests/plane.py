@@ -67,12 +67,13 @@ class Running:
         self._thread.join()
         self._loop.close()
 
-    def client(self, service: str, region: str = REGION) -> Any:
+    def client(self, service: str, region: str = REGION, extra: str | None = None) -> Any:
+        """``extra`` is what it says of itself beside its name."""
         return boto3.client(
             service,
             region_name=region,
             endpoint_url=f"http://{self.plane.host}",
             aws_access_key_id=self.plane.key.access_key_id,
             aws_secret_access_key=self.plane.key.secret_access_key,
-            config=Config(retries={"max_attempts": 0}),
+            config=Config(retries={"max_attempts": 0}, user_agent_extra=extra),
         )

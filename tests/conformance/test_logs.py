@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,85 @@ def test_a_group_is_followed_by_polling_within_two_seconds(logs: Any, group: str
         until(lambda number=number: poll(f"line {number}"), "the line is seen", 10)
         assert time.monotonic() - begun < 2.0
     assert list(seen.values()) == [f"line {number}" for number in range(10)]
+
+
+def tail(running: Running) -> Any:
+    """A client that calls itself what version 2 of the command line does in ``aws logs tail``."""
+    return running.client("logs", extra="md/command#logs.tail")
+
+
+class Follow:
+    """Makes the calls of ``aws logs tail --follow``, which sleeps for five seconds where this only counts."""
+
+    def __init__(self, client: Any, **asked: Any) -> None:
+        self._client = client
+        self._asked = {"interleaved": True} | asked
+        self.sleeps = 0
+        self.seen: dict[str, str] = {}
+
+    def ask(self) -> None:
+        answer = self._client.filter_log_events(**self._asked)
+        for one in answer["events"]:
+            again = "nextToken" not in self._asked and one["timestamp"] == self._asked.get("startTime")
+            assert one["eventId"] not in self.seen or again, "told twice"
+            self.seen[one["eventId"]] = one["message"]
+        if "nextToken" in answer:
+            self._asked["nextToken"] = answer["nextToken"]
+            return
+        self._asked.pop("nextToken", None)
+        if self.seen:
+            self._asked["startTime"] = max(int(one[:20]) for one in self.seen)
+        self.sleeps += 1
+
+
+def test_the_command_line_that_follows_sees_a_line_within_two_seconds_although_it_sleeps_five(
+    running: Running, logs: Any, group: str
+) -> None:
+    for stream in ("a", "b"):
+        logs.create_log_stream(logGroupName=group, logStreamName=stream)
+    follow = Follow(tail(running), logGroupName=group, startTime=now() - 600_000, filterPattern="-silent")
+    while follow.sleeps < 1:
+        follow.ask()
+    told = [f"line {number}" for number in range(8)]
+    with ThreadPoolExecutor(1) as pool:
+        for number, text in enumerate(told):
+            asked = pool.submit(follow.ask)
+            # Each second one is older than what was told last, as lines of another task may be.
+            write(logs, group, "ab"[number % 2], "silent", text, start=now() - 3000 * (number % 2))
+            begun = time.monotonic()
+            asked.result()
+            until(lambda text=text: text in follow.seen.values() or follow.ask(), "the line is seen", 10)
+            assert time.monotonic() - begun < 2.0
+    assert sorted(follow.seen.values()) == told
+    assert follow.sleeps == 1, "once it is known to follow it never sleeps again"
+    # A stream that is made while a request is held, and one that nobody writes to.
+    held = Follow(tail(running), logGroupName=group, startTime=now(), logStreamNamePrefix="new")
+    held.ask()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(held.ask)
+        logs.create_log_stream(logGroupName=group, logStreamName="new")
+        write(logs, group, "new", "first")
+        asked.result()
+    until(lambda: list(held.seen.values()) == ["first"] or held.ask(), "the line of the new stream", 10)
+    assert held.sleeps == 1
+
+
+def test_who_reads_to_the_end_comes_to_an_end(running: Running, logs: Any, group: str) -> None:
+    """The same command without --follow: whatever it asks and however often, its pages end."""
+    logs.create_log_stream(logGroupName=group, logStreamName="s")
+    start = now() - 1000
+    for lines in ((), ("one", "two")):
+        if lines:
+            write(logs, group, "s", *lines, start=start)
+        for _ in range(3):
+            pages = tail(running).get_paginator("filter_log_events")
+            asked = {"logGroupName": group, "startTime": start + max(len(lines) - 1, 0), "interleaved": True}
+            found = [one["message"] for page in pages.paginate(**asked) for one in page["events"]]
+            assert found == list(lines[-1:])
+    boto = Follow(logs, logGroupName=group, startTime=start)
+    for _ in range(4):
+        boto.ask()
+    assert boto.sleeps == 4, "only the command line is taken for a follower"
 
 
 def test_the_command_line_pages_and_filters(running: Running, logs: Any, group: str, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Call(NamedTuple):
     session: Session | None = None
     remote: str = ""  # the address that it came from
     secure: bool = False  # whether it came by TLS
+    tails: tuple[str, int] | None = None  # the connection, of a client that may follow log lines
 
     @classmethod
     def by(cls, who: Verified, now: float, remote: str = "", *, secure: bool = False) -> Call:

@@ -105,7 +105,9 @@ class FrontDoor:
             return refuse(UnknownOperationException("There is nothing here; the API takes POST requests to /."), 404)
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
         target, form = request.headers.get("X-Amz-Target"), request.content_type == FORM
-        told = await self._told(target, form, headers, body, request.remote or "", secure=request.secure)
+        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+        port = int(peer[1]) if isinstance(peer, tuple) else 0
+        told = await self._told(target, form, headers, body, request.remote or "", secure=request.secure, port=port)
         return web.Response(status=told.status, body=told.body, headers=told.headers)
 
     async def quick(self, asked: Asked) -> Told:
@@ -114,7 +116,9 @@ class FrontDoor:
         target, form = headers.get("x-amz-target"), False
         if target is None:
             form = headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
-        return await self._told(target, form, headers.items(), asked.body, asked.remote, secure=asked.secure)
+        return await self._told(
+            target, form, headers.items(), asked.body, asked.remote, secure=asked.secure, port=asked.port
+        )
 
     async def _told(
         self,
@@ -125,9 +129,10 @@ class FrontDoor:
         remote: str,
         *,
         secure: bool,
+        port: int,
     ) -> Told:
         if target is not None and target.startswith(LOGS_PREFIX):
-            logged = await self._logs.serve(target, headers, body, remote, secure=secure)
+            logged = await self._logs.serve(target, headers, body, remote, secure=secure, port=port)
             return Told(logged.status, {"Content-Type": JSON, "x-amzn-RequestId": logged.request_id}, logged.body)
         if target is None and form:
             said = await self._query.serve("/", headers, body, remote, secure=secure)

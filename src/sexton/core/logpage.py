@@ -52,6 +52,7 @@ class Wanted(NamedTuple):
     end: int = LAST
     after: Place | None = None
     before: Place | None = None
+    came: tuple[int, int] = (-1, LAST)  # only what has a number above the first one, up to the second one
     newest: bool = False  # a page of the last ones instead of the first
     events: int = 10_000
     characters: int = 1_000_000
@@ -125,6 +126,7 @@ class _Kept:
             if (
                 (wanted.streams is None or event.stream in wanted.streams)
                 and wanted.start <= event.time < wanted.end
+                and wanted.came[0] < event.number <= wanted.came[1]
                 and (wanted.after is None or event.place > wanted.after)
                 and (wanted.before is None or event.place < wanted.before)
             ):

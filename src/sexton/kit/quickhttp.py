@@ -65,6 +65,7 @@ class Asked(NamedTuple):
     body: bytes
     remote: str
     secure: bool
+    port: int = 0
 
 
 class Told(NamedTuple):
@@ -129,7 +130,7 @@ class QuickConnection(asyncio.Protocol):
         self._nursery = nursery
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._remote = ""
+        self._remote, self._port = "", 0
         self._secure = False
         self._held = b""
         self._full = False  # no more is read from the peer
@@ -151,7 +152,7 @@ class QuickConnection(asyncio.Protocol):
             transport.abort()
             return
         peer = transport.get_extra_info("peername")
-        self._remote = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._remote, self._port = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
         self._secure = transport.get_extra_info("sslcontext") is not None
         self._last = self._loop.time()
         self._idle_timer = self._loop.call_later(self._idle, self._look_whether_idle)
@@ -218,7 +219,7 @@ class QuickConnection(asyncio.Protocol):
             self._hand_over(data)
             return
         headers, body, self._held = request
-        self._next = Asked(headers, body, self._remote, self._secure)
+        self._next = Asked(headers, body, self._remote, self._secure, self._port)
         if self.worker is None:
             self.worker = self._nursery.start("connection", self._work())
         elif self._arrived is not None and not self._arrived.done():

@@ -20,6 +20,7 @@ from sexton.control import authority
 from sexton.control.context import Call, Context
 from sexton.control.logs import events, groups, streams
 from sexton.control.logs.asking import Operation, arn_of_request
+from sexton.control.logs.following import TAIL
 from sexton.core.roles import MEANING, Role, may_log
 from sexton.wire import logs
 from sexton.wire.constraints import Demands, describe
@@ -77,12 +78,19 @@ class LogsDoor:
         self._process = uuid.uuid4().hex[:20]
 
     async def serve(
-        self, target: str, headers: Iterable[tuple[str, str]], body: bytes, remote: str = "", *, secure: bool = False
+        self,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        remote: str = "",
+        *,
+        secure: bool = False,
+        port: int = 0,
     ) -> LogsReply:
         request_id = str(uuid.UUID(f"{self._process}{next(self._numbers):012x}"))
         refusal: EcsError
         try:
-            answer = await self._serve(target.removeprefix(PREFIX), headers, body, remote, secure)
+            answer = await self._serve(target.removeprefix(PREFIX), headers, body, (remote, port), secure)
             return LogsReply(200, self._encoder.encode(answer) if answer is not None else b"", request_id)
         except EcsError as error:
             refusal = error
@@ -100,12 +108,12 @@ class LogsDoor:
         return LogsReply(refusal.status, encode_error(refusal), request_id)
 
     async def _serve(
-        self, name: str, headers: Iterable[tuple[str, str]], body: bytes, remote: str, secure: bool
+        self, name: str, headers: Iterable[tuple[str, str]], body: bytes, peer: tuple[str, int], secure: bool
     ) -> msgspec.Struct | None:
         known = logs.OPERATIONS.get(name)
         if known is None and name not in logs.REFUSED:
             raise UnknownOperationException("The request names no operation of CloudWatch Logs.")
-        now = time.time()
+        now, headers = time.time(), tuple(headers)
         who = self._verifier.verify("POST", "/", "", headers, body, now)
         if known is None:
             instead = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
@@ -117,7 +125,9 @@ class LogsDoor:
             request = decoder.decode(body or b"{}")
         except UNREADABLE as error:
             raise SerializationException(f"cannot read the body as a request of {name}: {error}") from None
-        call = Call.by(who, now, remote, secure=secure)
+        call = Call.by(who, now, peer[0], secure=secure)
+        if TAIL in next((value for header, value in headers if header.lower() == "user-agent"), ""):
+            call = call._replace(tails=peer)
         self._authorize(call, name, request)
         violations = self._demands.check(request)
         if violations:

@@ -6,10 +6,14 @@ token begins with ``sexton:`` names itself, and one that is named like the newes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from sexton.control.context import Call, Context
+from sexton.control.logs import following
 from sexton.control.logs.asking import NO_STREAM, Operation, find_group, find_stream, one_of, shelf_of
+from sexton.control.logs.following import FOLLOWS, Seen
 from sexton.control.logs.group import Gone, Group
 from sexton.control.logs.streams import sequence_token
 from sexton.core import logbatch
@@ -63,7 +67,7 @@ async def get(context: Context, call: Call, request: logs.GetLogEventsRequest) -
     stream = find_stream(group, request.log_stream_name)
     forward, place = bool(request.start_from_head), None
     if request.next_token:
-        direction, place = _read(request.next_token)
+        direction, place = _read(request.next_token, ("f", "b"))
         forward = direction == "f"
     wanted = _between(call, group, request.start_time, request.end_time)._replace(
         streams=frozenset((stream.id,)),
@@ -91,25 +95,59 @@ async def search(context: Context, call: Call, request: logs.FilterLogEventsRequ
         matches = read_pattern(request.filter_pattern or "")
     except BadPattern as error:
         raise InvalidParameterException(f"Invalid filter pattern: {error}") from None
-    newest, place = request.start_from_head is False, None
+    newest, direction, place = request.start_from_head is False, "", None
     if request.next_token:
-        direction, place = _read(request.next_token)
+        direction, place = _read(request.next_token, ("f", "b", FOLLOWS))
         newest = direction == "b"
-    page = await group.page(
-        _between(call, group, request.start_time, request.end_time)._replace(
-            streams=_streams(group, request),
-            after=None if newest else place,
-            before=place if newest else None,
-            newest=newest,
-            events=min(request.limit or MOST_EVENTS, MOST_EVENTS),
-            matches=matches,
-        )
+    wanted = _between(call, group, request.start_time, request.end_time)._replace(
+        streams=_streams(group, request),
+        newest=newest,
+        events=min(request.limit or MOST_EVENTS, MOST_EVENTS),
+        matches=matches,
     )
-    events = reversed(page.events) if newest else page.events
+    if direction == FOLLOWS and place:
+        return await _follow(group, lambda: wanted._replace(streams=_streams(group, request)), Seen(*place))
+    followers, who = shelf_of(context).followers, _asker(call, group, request)
+    follows = bool(who) and not place and followers.follows(who, request.start_time)
+    if follows:
+        wanted = wanted._replace(came=(-1, group.newest))
+    page = await group.page(wanted._replace(after=None if newest else place, before=place if newest else None))
+    end = page.events[-1].time if page.events else place[0] if place else request.start_time
+    more = _token("b" if newest else "f", page.more) if page.more else None
+    if follows and not more:
+        more = following.token(Seen(end or 0, wanted.came[1]))
+    elif who and not more and end is not None:
+        followers.ended(who, end)
+    return _found(group, reversed(page.events) if newest else page.events, more)
+
+
+def _asker(call: Call, group: Group, request: logs.FilterLogEventsRequest) -> Hashable:
+    """Who asks for what, of those who may follow; nothing for anybody else."""
+    if call.tails is None or request.end_time is not None or request.start_from_head is False:
+        return None
+    what = (request.filter_pattern, request.log_stream_names, request.log_stream_name_prefix)
+    return (call.access_key, call.tails, id(group), what)
+
+
+async def _follow(group: Group, wanted: Callable[[], Wanted], seen: Seen) -> logs.FilterLogEventsResponse:
+    """What has come since, as soon as something has."""
+    begin, until = seen.time - following.LATE_MS, time.monotonic() + following.HOLD_SECONDS
+    while (left := until - time.monotonic()) > 0 and await group.wait_beyond(seen.number, left):
+        await asyncio.sleep(following.GATHER_SECONDS)
+        newest = group.newest
+        asked = wanted()  # also of streams that were made meanwhile
+        page = await group.page(asked._replace(start=max(asked.start, begin), came=(seen.number, newest)))
+        if page.more:  # more than a page at a time: from here on by time, as everybody reads
+            return _found(group, page.events, _token("f", page.more))
+        seen = Seen(max([seen.time, *(one.time for one in page.events)]), newest)
+        if page.events:
+            return _found(group, page.events, following.token(seen))
+    return _found(group, (), following.token(seen))
+
+
+def _found(group: Group, events: Iterable[Event], more: str | None) -> logs.FilterLogEventsResponse:
     return logs.FilterLogEventsResponse(
-        events=tuple(_filtered(group, one) for one in events),
-        searched_log_streams=(),
-        next_token=_token("b" if newest else "f", page.more) if page.more else None,
+        events=tuple(_filtered(group, one) for one in events), searched_log_streams=(), next_token=more
     )
 
 
@@ -145,12 +183,12 @@ def _token(direction: str, place: Place) -> str:
     return f"{direction}/{place[0]:020d}{place[1]:036d}/s"
 
 
-def _read(token: str) -> tuple[str, Place]:
+def _read(token: str, kinds: tuple[str, ...]) -> tuple[str, Place]:
     parts = token.split("/")
-    if len(parts) != 3 or parts[0] not in ("f", "b") or len(parts[1]) != 56 or not parts[1].isdecimal():
+    if len(parts) != 3 or parts[0] not in kinds or len(parts[1]) != 56 or not parts[1].isdecimal():
         raise InvalidParameterException("The specified nextToken is invalid.")
-    time, number = int(parts[1][:20]), int(parts[1][20:])
-    return parts[0], (min(time, LAST), min(number, LAST))
+    at, number = int(parts[1][:20]), int(parts[1][20:])
+    return parts[0], (min(at, LAST), min(number, LAST))
 
 
 OPERATIONS: Mapping[str, Operation] = {"PutLogEvents": put, "GetLogEvents": get, "FilterLogEvents": search}

@@ -114,6 +114,7 @@ class Group:
         self._journal_end = 0
         self._journal_dirty = False
         self.lock = asyncio.Lock()
+        self._came = asyncio.Event()  # set, and another one made, when lines have come
         self._tidying = asyncio.Lock()
 
     # Coming and going.
@@ -255,8 +256,25 @@ class Group:
             self._next += len(times)
             tail.note(batch, at, len(payload))
             self._note(batch)
+            self._came.set()
+            self._came = asyncio.Event()
             if tail.full:
                 self._rotate()
+
+    @property
+    def newest(self) -> int:
+        """The number of the line that came last."""
+        return self._next - 1
+
+    async def wait_beyond(self, number: int, seconds: float) -> bool:
+        """Whether lines came after this number, within so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.newest <= number:
+                    await self._came.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _note(self, batch: Batch) -> None:
         name = self._names.get(batch.stream)

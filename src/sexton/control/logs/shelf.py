@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from sexton.control.logs.following import Followers
 from sexton.control.logs.formats import FORMAT, GroupRecord
 from sexton.control.logs.group import GROUP_FILE, Group, Workers, aside
 from sexton.core.logbatch import oldest_kept
@@ -55,6 +56,7 @@ class Shelf:
         self._nursery = Nursery("logs")
         self._wake = asyncio.Event()
         self._changing = asyncio.Lock()
+        self.followers = Followers()
 
     # Coming and going.
 

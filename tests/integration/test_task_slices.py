@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from engine import PrivateEngine
 from images import build_busybox
 from node import QUIET, Role, until
 from scripted_plane import ScriptedPlane, task_arn
 from sexton.host.cgroup import census
 from systemd import FIRST_BOOT_TIMEOUT, Systemd
+from systemd_host import Engine, Host
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(FIRST_BOOT_TIMEOUT + 120)]
 
@@ -27,44 +26,6 @@ MIB = 1024 * 1024
 CGROUPS = Path("/sys/fs/cgroup")
 WRITERS = 20
 Json = dict[str, Any]
-# The programs are this side's; what they see of the machine is the guest's.
-_AS_ON_A_HOST = """
-set -e
-mount -t proc proc /proc
-mount -t tmpfs tmpfs /run; mkdir -p /run/systemd
-mount --bind "$1/run/systemd" /run/systemd
-"""
-
-
-class Host:
-    """The guest's namespaces with this side's programs in them."""
-
-    def __init__(self, systemd: Systemd, scratch: Path) -> None:
-        self.inside = ["nsenter", "-t", str(systemd.pid), "-m", "-p", "--"]
-        self.systemd = systemd
-        self.group = Path(f"/proc/{systemd.pid}/cgroup").read_text().rpartition("::/")[2].strip().split("/")[0]
-        subprocess.run([*self.inside, "sh", "-c", _AS_ON_A_HOST, "sh", str(scratch)], check=True, timeout=10)
-
-
-class Engine(PrivateEngine):
-    """An engine that has systemd make its cgroups."""
-
-    def __init__(self, root: Path, host: Host) -> None:
-        super().__init__(root)
-        self._host = host
-
-    def _run(self, *command: str) -> subprocess.Popen[bytes]:
-        changed = {"native.cgroupdriver=cgroupfs": "native.cgroupdriver=systemd", self.cgroup_parent: "system.slice"}
-        words = [changed.get(word, word) for word in command]
-        with (self.root / f"{command[0]}.log").open("ab") as log:
-            return subprocess.Popen(
-                [*self._host.inside, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
-            )
 
 
 class Agent(Role):

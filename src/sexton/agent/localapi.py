@@ -115,7 +115,9 @@ class LocalApi:
         copying = Nursery("logs")
         try:
             copies = [
-                copying.start(one.name, _copy(one.name, self._lines(one, tail, since, follow=follow), response, lock))
+                copying.start(
+                    one.name, _copy(runner, one, self._lines(one, tail, since, follow=follow), response, lock)
+                )
                 for one in containers
             ]
             # A reader that hangs up is noticed even while the containers write nothing.
@@ -147,17 +149,32 @@ async def _reader_left(request: web.BaseRequest) -> None:
             return
 
 
-async def _copy(name: str, lines: AsyncIterator[LogLine], response: web.StreamResponse, lock: asyncio.Lock) -> None:
+async def _copy(
+    runner: Runner,
+    one: KnownContainer,
+    lines: AsyncIterator[LogLine],
+    response: web.StreamResponse,
+    lock: asyncio.Lock,
+) -> None:
     """One container's lines into the answer; a log that cannot be read back says why in its own place."""
     try:
         async for line in lines:
             async with lock:
-                await response.write(_line(name, line))
+                await response.write(_line(one.name, line))
     except (Refused, NotFound, Unavailable) as error:
+        told = {"container": one.name, "error": _unread(runner, one, error)}
         async with lock:
-            await response.write(msgspec.json.encode({"container": name, "error": str(error)}) + b"\n")
+            await response.write(msgspec.json.encode(told) + b"\n")
     except ConnectionError:
         pass  # the reader has gone away
+
+
+def _unread(runner: Runner, one: KnownContainer, error: Exception) -> str:
+    from sexton.core.taskview import logging_of  # with all that tasks are told, which this host may never need
+
+    asked = next(each for each in runner.desired.task.containers or () if each.name == one.name)
+    driver, _ = logging_of(asked)
+    return f"its log driver is {driver}, and {error}" if driver and isinstance(error, Refused) else str(error)
 
 
 def _line(name: str, line: LogLine) -> bytes:

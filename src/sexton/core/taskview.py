@@ -90,7 +90,7 @@ def container(
     )
     if version < 4:
         return view
-    driver, options = _log(asked)
+    driver, options = logging_of(asked)
     return msgspec.structs.replace(
         view,
         log_driver=driver,
@@ -227,7 +227,7 @@ def _health(asked: acs_task.Container, one: KnownContainer) -> metadata.Health |
     )
 
 
-def _log(asked: acs_task.Container) -> tuple[str, dict[str, str]]:
+def logging_of(asked: acs_task.Container) -> tuple[str, dict[str, str]]:
     """The log driver and its options as the payload has them, without what was fetched for them."""
     text = asked.docker_config.host_config if asked.docker_config else None
     try:

@@ -32,6 +32,9 @@ MAX_VIOLATIONS_SHOWN = 10
 # and so many are collected before looking further is pointless.
 MAX_VIOLATIONS = 1000
 
+# Words that agents have a capability for and the model does not list.
+_UNLISTED = {"LogDriver": ("none",)}
+
 
 class Violation(NamedTuple):
     """One demand that is not met. ``value`` is as shown to the caller, None when the member is absent."""
@@ -214,7 +217,7 @@ def _scalar(demands: Demands, rule: Text | Number) -> _Scalar:
     if isinstance(rule, Number):
         return _bounds(rule, "have value")
     if rule.choices is not None:
-        return _choices(demands.choices(rule.choices))
+        return _choices(demands.choices(rule.choices), _UNLISTED.get(rule.choices, ()))
     length = _length(rule.minimum, rule.maximum)
     if rule.expression is None:
         return length or (lambda _: None)
@@ -228,8 +231,8 @@ def _scalar(demands: Demands, rule: Text | Number) -> _Scalar:
     return violated
 
 
-def _choices(words: type[StrEnum]) -> _Scalar:
-    known = frozenset(word.value for word in words)
+def _choices(words: type[StrEnum], more: tuple[str, ...]) -> _Scalar:
+    known = frozenset((*more, *(word.value for word in words)))
     wrong = [f"Member must satisfy enum value set: [{', '.join(word.value for word in words)}]"]
     return lambda value: None if value in known else wrong
 

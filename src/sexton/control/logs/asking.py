@@ -36,9 +36,9 @@ def stream_arn(context: Context, call: Call, group: str, name: str) -> str:
 def shelf_of(context: Context) -> Shelf:
     """Where this control plane keeps logs, or the error that says that it keeps none."""
     if context.logs is None:
+        where = f"ask {context.log_endpoint}." if context.log_endpoint else "SEXTON_LOGS_ENDPOINT names none that does."
         raise UnsupportedOperationException(
-            "This control plane keeps no logs, because it shares its store with others; ask the one that "
-            "SEXTON_LOGS_ENDPOINT names."
+            f"This control plane keeps no logs, because it shares its store with others; {where}"
         )
     return context.logs
 

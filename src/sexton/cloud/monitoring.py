@@ -7,20 +7,17 @@ counts twice. ``Lost`` tells the two apart.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote_plus
 
 import aiohttp
 
-from sexton.cloud import places
 from sexton.cloud.credentials import Credentials
 from sexton.cloud.exchange import Unreachable
-from sexton.cloud.query import Service, query
+from sexton.cloud.query import QueryApi
 from sexton.core.insights import Datum
 
-VERSION = "2010-08-01"
 # The service takes a thousand metrics and a megabyte in one call; this stays clear of both.
 MOST_METRICS = 1000
 MOST_BYTES = 900_000
@@ -30,25 +27,10 @@ class Lost(Exception):  # noqa: N818 - says what became of the call
     """The call was made and nobody knows whether it took effect."""
 
 
-class Monitoring:
-    """CloudWatch in one region; the session is the caller's and stays open."""
+class Monitoring(QueryApi):
+    """CloudWatch in one region."""
 
-    def __init__(
-        self,
-        http: aiohttp.ClientSession,
-        environment: Mapping[str, str],
-        region: str,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._http = http
-        self._environment = environment
-        self._region = region
-        self._clock = clock
-
-    @property
-    def url(self) -> str:
-        return places.endpoint("CLOUDWATCH", self._region, self._environment)
+    NAME, PLACE, VERSION = "monitoring", "CLOUDWATCH", "2010-08-01"
 
     async def put(self, namespace: str, at: float, data: Sequence[Datum], keys: Credentials) -> None:
         """One call with one batch, as ``batches`` makes them."""
@@ -56,9 +38,8 @@ class Monitoring:
         form = {"Namespace": namespace}
         for number, one in enumerate(data, start=1):
             form |= _fields(number, one, stamp)
-        service = Service("monitoring", self.url, self._region, VERSION)
         try:
-            await query(self._http, service, "PutMetricData", form, keys, self._clock())
+            await self._call("PutMetricData", form, keys)
         except Unreachable as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorError):
                 raise

@@ -7,35 +7,17 @@ come back are handed on and kept nowhere.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
 from datetime import datetime
 
-import aiohttp
-
-from sexton.cloud import places
 from sexton.cloud.credentials import Credentials
 from sexton.cloud.exchange import Unreachable
-from sexton.cloud.query import Service, element, query
-
-VERSION = "2011-06-15"
+from sexton.cloud.query import QueryApi, element
 
 
-class Sts:
-    """STS in one region; the session is the caller's and stays open."""
+class Sts(QueryApi):
+    """STS in one region."""
 
-    def __init__(
-        self,
-        http: aiohttp.ClientSession,
-        environment: Mapping[str, str],
-        region: str,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._http = http
-        self._environment = environment
-        self._region = region
-        self._clock = clock
+    NAME, PLACE, VERSION = "sts", "STS", "2011-06-15"
 
     async def assume_role(
         self, role_arn: str, name: str, seconds: float, keys: Credentials, external_id: str = ""
@@ -57,8 +39,3 @@ class Sts:
     async def caller(self, credentials: Credentials) -> str:
         """Whose keys these are, as an ARN."""
         return element(await self._call("GetCallerIdentity", {}, credentials), "Arn")
-
-    async def _call(self, action: str, form: Mapping[str, str], credentials: Credentials) -> str:
-        url = places.endpoint("STS", self._region, self._environment)
-        service = Service("sts", url, self._region, VERSION)
-        return await query(self._http, service, action, form, credentials, self._clock())

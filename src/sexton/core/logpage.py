@@ -42,6 +42,7 @@ class Chunk(NamedTuple):
     high: int
     size: int
     read: Callable[[], Iterable[Event]]
+    last: int = LAST  # no event of it has a larger number
 
 
 class Wanted(NamedTuple):
@@ -88,7 +89,7 @@ def choose(chunks: Iterable[Chunk], wanted: Wanted) -> Page:
 def _in_order(chunks: Iterable[Chunk], wanted: Wanted, sign: int) -> Sequence[Chunk]:
     start = max(wanted.start, wanted.after[0] if wanted.after else 0)
     end = min(wanted.end - 1, wanted.before[0] if wanted.before else LAST)
-    within = [one for one in chunks if one.high >= start and one.low <= end]
+    within = [one for one in chunks if one.high >= start and one.low <= end and one.last > wanted.came[0]]
     return sorted(within, key=lambda one: one.low if sign > 0 else -one.high)
 
 

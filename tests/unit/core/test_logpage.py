@@ -19,7 +19,7 @@ def chunks_of(batches):
         for stamp in stamps:
             number += 1
             rows.append(Event(stamp, number, stream, 0, f"{stamp}:{stream}"))
-        chunks.append(Chunk(stamps[0], stamps[-1], 10, lambda rows=rows: iter(rows)))
+        chunks.append(Chunk(stamps[0], stamps[-1], 10, lambda rows=rows: iter(rows), number))
         events += rows
     return chunks, sorted(events)
 
@@ -79,3 +79,14 @@ def test_chunks_that_cannot_be_on_the_page_are_not_read():
     page = choose([Chunk(10, 20, 1, never), near], Wanted(events=2))
 
     assert [one.time for one in page.events] == [0, 1] and page.more == (1, 1)
+
+
+@given(batches, st.integers(0, 40), st.integers(0, 40))
+def test_what_came_after_a_number_is_found_whatever_its_time_and_nothing_before_is_read(batches, above, upto):
+    chunks, events = chunks_of(batches)
+    read = []
+    watched = [one._replace(read=lambda one=one: read.append(one.last) or one.read()) for one in chunks]
+    page = choose(watched, Wanted(came=(above, upto)))
+
+    assert list(page.events) == [one for one in events if above < one.number <= upto]
+    assert all(last > above for last in read)

@@ -51,7 +51,7 @@ class Segment(NamedTuple):
     def chunks(self, streams: frozenset[int] | None) -> list[Chunk]:
         """Its blocks, those that may hold something of the streams; FileNotFoundError when it is gone."""
         return [
-            Chunk(one.low, one.high, one.raw, _Reader(self.path, one).read)
+            Chunk(one.low, one.high, one.raw, _Reader(self.path, one).read, self.last)
             for one in load_footer(self.path).blocks
             if streams is None or not streams.isdisjoint(one.streams)
         ]

@@ -28,6 +28,7 @@ class Entry(NamedTuple):
     stream: int
     low: int
     high: int
+    last: int  # number
 
 
 class Tail:
@@ -70,8 +71,8 @@ class Tail:
 
     def note(self, batch: Batch, at: int, length: int) -> None:
         """Remember a frame that was written."""
-        self.entries.append(Entry(at, length, batch.stream, batch.times[0], batch.times[-1]))
         self.last = batch.first + len(batch.times) - 1
+        self.entries.append(Entry(at, length, batch.stream, batch.times[0], batch.times[-1], self.last))
         self.ingested = max(self.ingested, batch.ingested)
 
     def sync(self, *, close: bool = False) -> None:
@@ -100,7 +101,7 @@ class Tail:
 
     def chunks(self, streams: frozenset[int] | None) -> list[Chunk]:
         return [
-            Chunk(one.low, one.high, one.length, _Reader(self.path, one).read)
+            Chunk(one.low, one.high, one.length, _Reader(self.path, one).read, one.last)
             for one in self.entries
             if streams is None or one.stream in streams
         ]

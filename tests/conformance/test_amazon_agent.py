@@ -137,8 +137,11 @@ async def test_a_task_from_payload_to_stopped_as_recorded(agent):
         (container,) = sent["containers"]
         assert container["overrides"] == "{}"
         for name, value in running["tasks"][0]["containers"][0].items():
-            if name not in ("containerArn", "dockerConfig"):
+            if name not in ("containerArn", "dockerConfig", "environment"):
                 assert container[name] == value, name
+        # ECS says where a container runs; the control plane of the record did not.
+        recorded = running["tasks"][0]["containers"][0]["environment"]
+        assert container["environment"] == recorded | {"AWS_EXECUTION_ENV": "AWS_ECS_EC2"}
         settings = json.loads(container["dockerConfig"]["hostConfig"])
         assert settings["NetworkMode"] == "none"
         assert isinstance(json.loads(container["dockerConfig"]["config"]), dict)

@@ -1,4 +1,5 @@
-"""Memory, idle CPU and start-up time of each role, beside a bare interpreter and an idle aiohttp server.
+"""Memory, idle CPU and start-up time of each role, beside a bare interpreter and an idle aiohttp server; and the memory
+of the agent and of its control plane while it runs fifty tasks.
 
 Run: ``python -m bench.footprint``
 """
@@ -13,11 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.subject import Subject, free_port, running
+from bench.subject import Client, Subject, fill, free_port, running
 from engine import PrivateEngine
+from images import build_busybox
 
 # Long enough for a telemetry round and a heartbeat.
 IDLE_SECONDS = 30.0
+TASKS = 50
 
 _FLOORS = {
     "bare interpreter": "pass",
@@ -65,12 +68,15 @@ def run() -> list[dict[str, Any]]:
             started = {"up": (up, up.wait_agent()), "control": (control, control.wait_port(ports[1]))}
             key = control.key()
             keys = {"AWS_ACCESS_KEY_ID": key.access_key_id, "AWS_SECRET_ACCESS_KEY": key.secret_access_key}
-            backend = ("--backend", f"http://127.0.0.1:{ports[1]}", "--docker-host", engine.url)
+            backend = ("--backend", f"http://127.0.0.1:{ports[1]}", "--docker-host", engine.url, "--leave-nothing")
             with running("agent", root / "agent", *backend, environment=keys) as agent:
                 started["agent"] = (agent, agent.wait_agent())
                 with running("care", root / "care", "--docker-host", engine.url) as care:
                     started["care"] = (care, care.wait_socket("care.sock"))
                     rows += _idle(started)
+                fill(Client(ports[1], key), build_busybox(engine.url), TASKS, "bridge")
+                busy = {f"{name} with {TASKS} tasks": started[name] for name in ("agent", "control")}
+                rows += _idle(busy)
     return rows
 
 

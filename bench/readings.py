@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.subject import Client, Subject, free_port, running
+from bench.subject import Client, Subject, fill, free_port, running
 from engine import PrivateEngine
 from images import build_busybox
 
@@ -48,17 +48,7 @@ class Side:
         self._client = Client(port, key)
 
     def fill(self, image: str) -> None:
-        one = {"name": "app", "image": image, "memory": 8, "command": ["sleep", "100000"], "stopTimeout": 1}
-        self._client.call("RegisterTaskDefinition", family="idle", networkMode="none", containerDefinitions=[one])
-        for _ in range(CONTAINERS // 10):
-            self._client.call("RunTask", taskDefinition="idle", count=10)
-        while len(self._client.call("ListTasks", desiredStatus="RUNNING")["taskArns"]) < CONTAINERS or self._starting():
-            time.sleep(0.2)
-
-    def _starting(self) -> bool:
-        arns = self._client.call("ListTasks", desiredStatus="RUNNING")["taskArns"]
-        shown = self._client.call("DescribeTasks", tasks=arns)["tasks"]
-        return any(one["lastStatus"] != "RUNNING" for one in shown)
+        fill(self._client, image, CONTAINERS)
 
     def cpu_seconds(self) -> tuple[float, float]:
         """Of the agent, and of its engine."""

@@ -145,3 +145,17 @@ class Client:
         if answer.status != 200:
             raise RuntimeError(f"{operation}: {text.decode()}")
         return text
+
+
+def fill(client: Client, image: str, count: int, network: str = "none") -> None:
+    """Have the one agent there is run so many tasks (tens) that sleep, and wait until all of them do."""
+    one = {"name": "app", "image": image, "memory": 8, "command": ["sleep", "100000"], "stopTimeout": 1}
+    client.call("RegisterTaskDefinition", family="idle", networkMode=network, containerDefinitions=[one])
+    for _ in range(count // 10):
+        client.call("RunTask", taskDefinition="idle", count=10)
+    while True:
+        arns = client.call("ListTasks", desiredStatus="RUNNING")["taskArns"]
+        shown = client.call("DescribeTasks", tasks=arns)["tasks"] if arns else []
+        if len(shown) == count and all(one["lastStatus"] == "RUNNING" for one in shown):
+            return
+        time.sleep(0.2)

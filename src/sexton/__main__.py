@@ -8,9 +8,11 @@ import sys
 def main() -> int:
     """Run one command; its exit code."""
     if len(sys.argv) > 1:
-        from sexton import daemon
+        from sexton.commandline import ROLES
 
-        if sys.argv[1] in daemon.ROLES and sys.argv[2:3] not in (["export"], ["import"]):
+        if sys.argv[1] in ROLES and sys.argv[2:3] not in (["export"], ["import"]):
+            from sexton import daemon
+
             return daemon.main(sys.argv[1], sys.argv[2:])
     from sexton.cli.app import run
 

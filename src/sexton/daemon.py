@@ -1,7 +1,8 @@
 """The long-running commands: ``sexton up``, ``sexton control``, ``sexton agent``, ``sexton care``.
 
 Started through this small door so that none of the command line's libraries is ever loaded into a process that stays.
-One process runs one role, or with ``up`` all of them; which is which is decided here and nowhere else.
+One process runs one role, or with ``up`` all of them; what was asked for is read by ``commandline``, and what is run
+for it is decided here and nowhere else.
 
 Exit codes: 0 after a signal, 1 for what a restart may mend, 2 for a wrong call, 5 when there is nothing to do here and
 a restart is useless (every unit file that ships tells systemd so).
@@ -9,7 +10,6 @@ a restart is useless (every unit file that ships tells systemd so).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import faulthandler
 import ipaddress
@@ -18,161 +18,23 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from sexton import __version__, log, settings
-from sexton.kit import collecting
+from sexton import __version__, log
+from sexton.commandline import Command, read_command
+from sexton.kit import collecting, leanhttp
 from sexton.kit.supervise import Nursery
 from sexton.logfile import Rollover
 from sexton.sdnotify import Notifier
 from sexton.settings import BadSetting, Settings
-from sexton.settings.sources import of_user_data, reasons_of
+from sexton.settings.sources import reasons_of
 
 logger = logging.getLogger(__name__)
 
-ROLES = {
-    "up": "run the control plane, an agent for this host and its caretaker in one process",
-    "control": "run the control plane alone",
-    "agent": "run the agent of this host alone",
-    "care": "run the caretaker of this host alone",
-}
-_EPILOG = "Settings can also come from the environment; 'sexton config explain' lists them all."
-_EPILOG_CONTROL = (
-    " Backup and restore: 'sexton control export FILE' and 'sexton control import FILE' save and load all records."
-)
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-
-
-class Command(NamedTuple):
-    """What the command line asked for."""
-
-    role: str
-    settings: Settings
-    warnings: tuple[str, ...]
-    unknown: tuple[str, ...]
-    leave_nothing: bool
-    errand: str = ""  # a question of the agent that is answered at once
-
-
-def _parser(role: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"sexton {role}",
-        description=ROLES[role][0].upper() + ROLES[role][1:] + ".",
-        epilog=_EPILOG + (_EPILOG_CONTROL if role == "control" else ""),
-    )
-    parser.add_argument("--data-dir", metavar="DIR", help="everything that survives a restart [ECS_DATADIR]")
-    parser.add_argument("--region", help="region of the default cluster and of the agent [AWS_DEFAULT_REGION]")
-    parser.add_argument("--log-level", choices=settings.LEVELS, help="least severe line to log [ECS_LOGLEVEL]")
-    parser.add_argument("--log-file", metavar="FILE", help="log there as well as to standard error [ECS_LOGFILE]")
-    parser.add_argument("--log-format", choices=("logfmt", "json"), help="[ECS_LOG_OUTPUT_FORMAT]")
-    if role in ("up", "control"):
-        parser.add_argument("--listen", metavar="HOST:PORT", help="address of the API, 127.0.0.1:7070 [SEXTON_LISTEN]")
-        parser.add_argument("--account", metavar="ID", help="account id in ARNs, twelve digits [SEXTON_ACCOUNT_ID]")
-        parser.add_argument("--store", metavar="URL", help="store of the records, as etcd://host:2379 [SEXTON_STORE]")
-        parser.add_argument("--roles", metavar="FILE", help="where tasks' roles get keys from [SEXTON_ROLES]")
-        parser.add_argument("--advertise", metavar="URL", help="where others reach this one [SEXTON_ADVERTISE]")
-        parser.add_argument("--tls-cert", metavar="FILE", help="serve by TLS with this certificate [SEXTON_TLS_CERT]")
-        parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key [SEXTON_TLS_KEY]")
-        parser.add_argument(
-            "--insecure-plaintext",
-            action="store_const",
-            const="true",
-            help="serve other machines without TLS [SEXTON_INSECURE_PLAINTEXT]",
-        )
-    if role in ("up", "agent", "care"):
-        parser.add_argument("--docker-host", metavar="URL", help="address of the container engine [DOCKER_HOST]")
-    if role in ("up", "care"):
-        parser.add_argument(
-            "--policy",
-            dest="care_policy",
-            metavar="FILE",
-            help="what the caretaker may do, /etc/sexton/care.toml [SEXTON_CARE_POLICY]",
-        )
-        parser.add_argument(
-            "--metrics",
-            dest="care_metrics",
-            metavar="HOST:PORT",
-            help="address of the caretaker's metrics [SEXTON_CARE_METRICS]",
-        )
-    if role == "care":
-        parser.add_argument(
-            "--root", dest="care_root", metavar="DIR", help="the host's root directory [SEXTON_CARE_ROOT]"
-        )
-        parser.add_argument("--check", action="store_true", help="read the policy, say what it allows, change nothing")
-    if role in ("up", "agent"):
-        parser.add_argument("--cluster", metavar="NAME", help="cluster to join [ECS_CLUSTER]")
-        parser.add_argument(
-            "--leave-nothing", action="store_true", help="on exit stop every task and remove what it left"
-        )
-    if role == "agent":
-        parser.add_argument("--check", action="store_true", help="say whether this host would join, and change nothing")
-        parser.add_argument("--healthcheck", action="store_true", help="say whether an agent answers on this host")
-        parser.add_argument("--backend", metavar="URL", help="the ECS API to join [ECS_BACKEND_HOST]")
-    return parser
-
-
-def options(role: str) -> dict[str, str]:
-    """The long options of a role and what each means, for whoever completes a command line."""
-    return {
-        name: action.help or ""
-        for action in _parser(role)._actions
-        for name in action.option_strings
-        if name[:2] == "--"
-    }
-
-
-def read_command(role: str, arguments: list[str]) -> Command:
-    """Settings from the command line, the environment and the config files; BadSetting for a wrong one."""
-    given = vars(_parser(role).parse_args(arguments))
-    leave_nothing = bool(given.pop("leave_nothing", False))
-    errand = next((name for name in ("check", "healthcheck") if given.pop(name, False)), "")
-    given.pop("healthcheck", None)
-    # Every other option is named after the setting it overrides.
-    overrides: dict[str, str] = {field: value for field, value in given.items() if value}
-    environment = dict(os.environ)
-    if role == "up" and not environment.get("ECS_IMAGE_PULL_BEHAVIOR"):
-        # Images made on this machine are what people try first; asking a registry for them would be slow and wrong.
-        overrides["pull_behavior"] = "prefer-cached"
-    files = settings.CONFIG_FILES if role == "agent" else ()
-    for name, value in settings.of_other_libraries(files).items():
-        environment[name] = os.environ[name] = value
-    loaded = settings.load(environment, files, overrides)
-    if role == "agent" and not loaded.settings.external:
-        loaded = _with_instance(loaded, environment, files, overrides)
-    return Command(role, loaded.settings, loaded.warnings, loaded.unknown, leave_nothing, errand)
-
-
-def _with_instance(
-    loaded: settings.Loaded, environment: dict[str, str], files: tuple[Path, ...], overrides: dict[str, str]
-) -> settings.Loaded:
-    """What an EC2 instance says of itself stands below every other source."""
-    from sexton.cloud.instance import is_instance
-
-    if not is_instance(environment):
-        return loaded
-    region, user_data = asyncio.run(_ask_instance(environment))
-    loaded = settings.load(environment, files, overrides, of_user_data(user_data))
-    if region and "region" not in loaded.origins:
-        chosen = msgspec.structs.replace(loaded.settings, region=region)
-        loaded = loaded._replace(settings=chosen, origins={**loaded.origins, "region": "instance metadata"})
-    return loaded
-
-
-async def _ask_instance(environment: dict[str, str]) -> tuple[str, str]:
-    import aiohttp
-
-    from sexton.cloud.exchange import Unreachable
-    from sexton.cloud.instance import InstanceService
-
-    async with aiohttp.ClientSession() as http:
-        service = InstanceService(environment, http)
-        try:
-            return (await service.identity()).region, await service.user_data()
-        except Unreachable:
-            return "", ""  # whoever needs what it would have said will say so
 
 
 def split_address(listen: str) -> tuple[str, int]:
@@ -270,6 +132,7 @@ def main(role: str, arguments: list[str]) -> int:
         return EXIT_USAGE if error.typed else EXIT_FAILED
     if command.errand:
         return _run_errand(command)
+    leanhttp.load()
     try:
         _configure_log(command.settings)
     except OSError as error:

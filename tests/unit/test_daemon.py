@@ -217,9 +217,10 @@ def test_a_setting_that_is_not_usable_is_told_once(tmp_path):
 
 def test_no_daemon_loads_the_command_lines_libraries(tmp_path):
     code = (
-        "import sys; from sexton import __main__, daemon\n"
+        "import sys; from sexton import __main__, commandline, daemon\n"
         "import sexton.agent.app, sexton.control.app\n"
-        "daemon.read_command('up', []); print([name for name in ('typer', 'rich', 'dbus_fast') if name in sys.modules])"
+        "commandline.read_command('up', [])\n"
+        "print([name for name in ('typer', 'rich', 'dbus_fast') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=True
@@ -231,13 +232,17 @@ def test_no_daemon_loads_the_command_lines_libraries(tmp_path):
 def test_an_agent_loads_what_few_hosts_use_only_there(tmp_path):
     few = (
         "aiohttp.web",
+        "argparse",
         "ctypes",
         "sexton.agent.attachments",
         "sexton.agent.cloudwatch",
         "sexton.agent.introspection",
         "sexton.agent.logs.ways",
         "sexton.agent.networks",
+        "sexton.agent.why",
+        "sexton.core.render",
         "sexton.host.network_probe",
+        "sexton.wire.ecs",
         "sexton.wire.logs",
     )
     code = f"import sys, sexton.daemon, sexton.agent.app; print([name for name in {few} if name in sys.modules])"

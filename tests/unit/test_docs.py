@@ -10,7 +10,7 @@ from pathlib import Path
 import generate_docs
 import pytest
 
-from sexton import daemon
+from sexton import commandline
 from sexton.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_make_targets_that_are_named_are_there(page):
 
 @pytest.mark.parametrize("page", MANUAL, ids=name)
 def test_commands_of_sexton_that_are_named_are_there(page):
-    known = {*daemon.ROLES, *(one.name for one in [*app.registered_commands, *app.registered_groups])}
+    known = {*commandline.ROLES, *(one.name for one in [*app.registered_commands, *app.registered_groups])}
     for word in re.findall(r"(?:`|^|^[$#] )(?:\.venv/bin/)?sexton ([a-z]+)", page.read_text(), re.MULTILINE):
         assert word in known
 

@@ -25,7 +25,8 @@ from sexton.host.devices import by_hardware_address
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import Delete, Put, Store
-from sexton.wire import acs, ecs
+from sexton.wire import acs
+from sexton.wire import ecs_agent as ecs
 from sexton.wire.errors import UNREADABLE, EcsError
 
 log = logging.getLogger(__name__)

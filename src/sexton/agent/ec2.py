@@ -23,7 +23,7 @@ from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.cloud.instance import Identity, InstanceService, tags_of
 from sexton.kit.retry import Backoff
 from sexton.settings import Settings
-from sexton.wire import ecs
+from sexton.wire import ecs_agent as ecs
 from sexton.wire.errors import EcsError
 
 log = logging.getLogger(__name__)

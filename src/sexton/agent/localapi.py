@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sexton import __version__
-from sexton.agent import why
 from sexton.agent.engine import Engine
 from sexton.agent.history import History
 from sexton.agent.runner import Runner
@@ -81,6 +80,8 @@ class LocalApi:
             found = self._find(request)
             if isinstance(found, web.Response):
                 return found
+            from sexton.agent import why  # rarely asked, and it takes the shapes of the whole API
+
             return _json(why.answer(found, self._history, self._member.instance_arn, self._member.cluster))
         if request.method == "GET" and self._sizing is not None:
             if request.path == "/use":

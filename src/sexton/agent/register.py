@@ -28,7 +28,8 @@ from sexton.host.gpus import Gpus
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
 from sexton.settings import Settings
-from sexton.wire import ecs, network
+from sexton.wire import ecs_agent as ecs
+from sexton.wire import network
 from sexton.wire.errors import ClientException, EcsError
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from sexton.core.names import last_part
 from sexton.core.task import Binding, ContainerStatus, KnownContainer, KnownTask, TaskStatus, goes_down
 from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
-from sexton.wire import ecs
+from sexton.wire import ecs_agent as ecs
 from sexton.wire.errors import EcsError
 from sexton.wire.network import DEPROVISIONING
 

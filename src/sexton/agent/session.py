@@ -34,7 +34,8 @@ from sexton.core.taskroles import EXECUTION, TASK
 from sexton.kit.retry import Backoff
 from sexton.runtime.contract import EngineInfo
 from sexton.store.contract import StoreError
-from sexton.wire import acs, acs_task, ecs
+from sexton.wire import acs, acs_task
+from sexton.wire import ecs_agent as ecs
 from sexton.wire.errors import UNREADABLE, EcsError, WireError
 from sexton.wire.network import SextonNetworkMessage
 from sexton.wire.refusal import decode_refusal

@@ -35,7 +35,8 @@ from sexton.kit.retry import Backoff
 from sexton.kit.supervise import Nursery
 from sexton.runtime.cgroup_path import container_cgroup
 from sexton.runtime.contract import EngineInfo
-from sexton.wire import ecs, tcs
+from sexton.wire import ecs_agent as ecs
+from sexton.wire import tcs
 from sexton.wire.errors import EcsError, WireError
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
-from aiohttp import web
 
 from sexton.care.desk import Desk, FixLine
+from sexton.kit import web
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.store.contract import StoreError
 

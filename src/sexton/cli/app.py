@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 from typer.models import ParameterInfo
 
-from sexton import __version__, daemon
+from sexton import __version__, commandline
 from sexton.cli.advise import advise_command
 from sexton.cli.audit import audit_command
 from sexton.cli.backup import backup_app
@@ -89,7 +89,7 @@ class _Role(TyperCommand):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         assert self.name is not None
-        known = {name[2:].replace("-", "_"): text for name, text in daemon.options(self.name).items()}
+        known = {name[2:].replace("-", "_"): text for name, text in commandline.options(self.name).items()}
 
         def options() -> None:
             pass
@@ -126,7 +126,7 @@ def _long_running(role: str, text: str) -> None:
     )(start)
 
 
-for _role, _text in daemon.ROLES.items():
+for _role, _text in commandline.ROLES.items():
     _long_running(_role, _text)
 
 app.command("ps", rich_help_panel=_LOOK)(ps)

@@ -21,7 +21,7 @@ import msgspec
 from sexton.cloud.credentials import Credentials, CredentialSource
 from sexton.cloud.exchange import USER_AGENT, Request, Unreachable, exchange
 from sexton.cloud.websocket import SERVICE, target_of
-from sexton.wire.ecs import OPERATIONS, TARGET_PREFIX
+from sexton.wire.ecs_agent import OPERATIONS, TARGET_PREFIX, Operation
 from sexton.wire.errors import UNREADABLE, EcsError, decode_error
 
 # The largest answers are pages of a hundred descriptions, well below this.
@@ -41,6 +41,15 @@ def _whole(endpoint: str) -> str:
     whole = endpoint if "://" in endpoint else f"https://{endpoint}"
     target_of(whole)  # says at once what cannot be called
     return whole
+
+
+def _operation(name: str) -> Operation:
+    """What is known of an operation; the whole API is loaded only where more than agents' calls are made."""
+    if name in OPERATIONS:
+        return OPERATIONS[name]
+    from sexton.wire import ecs
+
+    return ecs.OPERATIONS[name]
 
 
 class EcsClient:
@@ -77,7 +86,7 @@ class EcsClient:
         self, operation: str, request: msgspec.Struct, answer: type[msgspec.Struct] | None = None
     ) -> msgspec.Struct:
         """Make one call. Naming the response structure as ``answer`` is for the type checker; it is verified."""
-        known = OPERATIONS[operation]
+        known = _operation(operation)
         if not isinstance(request, known.request):
             raise TypeError(f"cannot call {operation} with a {type(request).__name__}: give {known.request.__name__}")
         shape = known.response or msgspec.Struct

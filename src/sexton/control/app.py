@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
-from aiohttp import web
 
 from sexton.cloud.credentials import Credentials, CredentialSource
 from sexton.cloud.sigv4_verify import Verifier
@@ -50,6 +49,7 @@ from sexton.control.rolekeys import RoleKeys
 from sexton.control.services import Reconciler
 from sexton.core import names
 from sexton.core.pace import ECS, Pace
+from sexton.kit import web
 from sexton.kit.certificate import Certificate
 from sexton.kit.listener import LIMITS, Limits, Listener
 from sexton.kit.quickhttp import Asked, Told

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
-from aiohttp import web
 
 from sexton import __version__
 from sexton.control.dispatch import Dispatcher
@@ -18,6 +17,7 @@ from sexton.control.logs.door import PREFIX as LOGS_PREFIX
 from sexton.control.logs.door import LogsDoor
 from sexton.control.own.door import PREFIX
 from sexton.control.query.door import FORM, XML, QueryDoor
+from sexton.kit import web
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.kit.quickhttp import Asked, Told
 from sexton.wire.errors import (

@@ -16,7 +16,7 @@ import msgspec
 
 from sexton.core import gpus, injection, ordering, portmap, volumes
 from sexton.core.injection import NOTHING, Values
-from sexton.core.render import MIB
+from sexton.core.resources import MIB
 from sexton.core.task import Binding
 from sexton.core.volumes import BadVolume
 from sexton.wire import acs_task

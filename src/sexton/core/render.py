@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from sexton.core import awslogs, names, sourced
-from sexton.core.resources import CPU_PER_CORE, number
+from sexton.core.resources import CPU_PER_CORE, MIB, number
 from sexton.wire import acs_task, ecs
 
-MIB = 1024 * 1024
 NANOSECONDS = 1_000_000_000
 # The oldest engine API that knows every field used here.
 DOCKER_API = "1.25"

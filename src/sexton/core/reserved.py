@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sexton.core.render import MIB
-from sexton.core.resources import CPU_PER_CORE
+from sexton.core.resources import CPU_PER_CORE, MIB
 from sexton.wire import acs_task
 
 

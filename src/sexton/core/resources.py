@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from sexton.wire import ecs
+from sexton.wire import ecs_agent
+
+if TYPE_CHECKING:
+    from sexton.wire import ecs
 
 CPU_PER_CORE = 1024
+MIB = 1024 * 1024
 # The name of the resource, and the type of a requirement and of a device.
 GPU = "GPU"
 # A figure as the API carries it in text; longer ones are no amounts of any host.
@@ -154,7 +159,7 @@ def with_devices(resources: Sequence[ecs.Resource], devices: Sequence[ecs.Platfo
     if not ids:
         return tuple(resources)
     others = tuple(one for one in resources if one.name != GPU)
-    return (*others, ecs.Resource(name=GPU, type="STRINGSET", string_set_value=ids))
+    return (*others, ecs_agent.Resource(name=GPU, type="STRINGSET", string_set_value=ids))
 
 
 def free_gpus(resources: Sequence[ecs.Resource], taken: Collection[str]) -> tuple[str, ...]:

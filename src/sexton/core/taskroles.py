@@ -6,9 +6,10 @@ only which roles are meant: whether there are keys of them is said by the roles 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sexton.wire import ecs
+if TYPE_CHECKING:
+    from sexton.wire import ecs
 
 # The words of the wire.
 TASK, EXECUTION = "TaskApplication", "TaskExecution"
@@ -31,10 +32,9 @@ def of_task(
     """A task's roles; BadRole for a name that cannot be one."""
     from sexton.core.rolesfile import whole_arn  # heavy, and agents come here for two words alone
 
-    own = overrides or ecs.TaskOverride()
     given = (
-        (TASK, own.task_role_arn or definition.task_role_arn),
-        (EXECUTION, own.execution_role_arn or definition.execution_role_arn),
+        (TASK, (overrides and overrides.task_role_arn) or definition.task_role_arn),
+        (EXECUTION, (overrides and overrides.execution_role_arn) or definition.execution_role_arn),
     )
     found = []
     for kind, name in given:

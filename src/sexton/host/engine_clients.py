@@ -9,7 +9,6 @@ dump of local sockets and a pass over open files: some ten milliseconds, so it i
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import socket
 import struct
@@ -73,6 +72,8 @@ def _network_namespaces(proc: Path) -> tuple[Path | None, ...]:
 def _ask(engine: bytes, space: Path | None, found: set[int]) -> None:
     try:
         if space is not None:
+            import ctypes  # only where we are not in the host's own network
+
             handle = os.open(space, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 if ctypes.CDLL(None).setns(handle, _CLONE_NEWNET) != 0:

@@ -15,11 +15,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sexton.host.tools import TOOLS_PATH
+
 NAMED = Path("/run/netns")
 HOST = "/proc/self/ns/net"
 _NEWNET, _NEWNS = 0x40000000, 0x00020000
 _TOOL_SECONDS = 20.0
-TOOLS_PATH = os.defpath + ":/usr/sbin:/sbin"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from sexton.host.namespaces import TOOLS_PATH
+from sexton.host.tools import TOOLS_PATH
 
 SECONDS = 20.0
 INTERFACES, GROUPS, TUNNELS = "interfaces", "groups", "tunnels"

@@ -22,6 +22,7 @@ from sexton.core.wiring import Apply, Router
 from sexton.host import namespaces
 from sexton.host.links import Links, blocks_overlap, handle_of, whole
 from sexton.host.namespaces import HOST, inside, path_of, tool, write
+from sexton.host.tools import TOOLS_PATH
 
 log = logging.getLogger(__name__)
 
@@ -317,7 +318,7 @@ def past_the_engine(tag: str) -> None:
 
 
 def _has_iptables() -> bool:
-    return shutil.which("iptables", path=namespaces.TOOLS_PATH) is not None
+    return shutil.which("iptables", path=TOOLS_PATH) is not None
 
 
 def _forget_host(tag: str) -> None:

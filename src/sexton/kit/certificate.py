@@ -13,6 +13,8 @@ import logging
 import ssl
 from pathlib import Path
 
+from sexton.kit.leanhttp import trusting_later
+
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
@@ -88,11 +90,10 @@ def _fresh() -> ssl.SSLContext:
 
 def trusting(bundle: str) -> ssl.SSLContext:
     """A client's context that trusts the system's authorities and those in a PEM file as well."""
-    context = ssl.create_default_context()
     if bundle:
         try:
-            context.load_verify_locations(cafile=bundle)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=bundle)
         except (OSError, ssl.SSLError) as error:
             reason = error.strerror or getattr(error, "reason", "") or str(error)
             raise CertificateError(f"cannot use the certificates in {bundle}: {reason}; name a PEM file") from None
-    return context
+    return trusting_later(bundle)

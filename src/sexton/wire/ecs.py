@@ -4,20 +4,63 @@
 For whoever speaks the API: the control plane decodes requests into these and answers with them, the agent the other way
 round. A field is absent when it is None; sets of words stay plain ``str`` in fields, so a word that a newer service
 adds is carried rather than refused, and the StrEnum of the same shape name holds the words known today. Limits are in
-``constraints``, error codes in ``errors``. Values only: nothing here outlives the request it came with.
+``constraints``, error codes in ``errors``. Values only: nothing here outlives the request it came with. What agents
+speak is in ``ecs_agent``, and here as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from sexton.wire.ecs_agent import OPERATIONS as _OF_AGENTS
+from sexton.wire.ecs_agent import Attachment as Attachment
+from sexton.wire.ecs_agent import AttachmentStateChange as AttachmentStateChange
+from sexton.wire.ecs_agent import Attribute as Attribute
+from sexton.wire.ecs_agent import CapacityProviderStrategyItem as CapacityProviderStrategyItem
+from sexton.wire.ecs_agent import Cluster as Cluster
+from sexton.wire.ecs_agent import ClusterConfiguration as ClusterConfiguration
+from sexton.wire.ecs_agent import ClusterServiceConnectDefaults as ClusterServiceConnectDefaults
+from sexton.wire.ecs_agent import ClusterServiceConnectDefaultsRequest as ClusterServiceConnectDefaultsRequest
+from sexton.wire.ecs_agent import ClusterSetting as ClusterSetting
+from sexton.wire.ecs_agent import ContainerInstance as ContainerInstance
+from sexton.wire.ecs_agent import ContainerInstanceHealthStatus as ContainerInstanceHealthStatus
+from sexton.wire.ecs_agent import ContainerStateChange as ContainerStateChange
+from sexton.wire.ecs_agent import CreateClusterRequest as CreateClusterRequest
+from sexton.wire.ecs_agent import CreateClusterResponse as CreateClusterResponse
+from sexton.wire.ecs_agent import DiscoverPollEndpointRequest as DiscoverPollEndpointRequest
+from sexton.wire.ecs_agent import DiscoverPollEndpointResponse as DiscoverPollEndpointResponse
+from sexton.wire.ecs_agent import ExecuteCommandConfiguration as ExecuteCommandConfiguration
+from sexton.wire.ecs_agent import ExecuteCommandLogConfiguration as ExecuteCommandLogConfiguration
+from sexton.wire.ecs_agent import Failure as Failure
+from sexton.wire.ecs_agent import GetTaskProtectionRequest as GetTaskProtectionRequest
+from sexton.wire.ecs_agent import GetTaskProtectionResponse as GetTaskProtectionResponse
+from sexton.wire.ecs_agent import GpuDevice as GpuDevice
+from sexton.wire.ecs_agent import InstanceHealthCheckResult as InstanceHealthCheckResult
+from sexton.wire.ecs_agent import KeyValuePair as KeyValuePair
+from sexton.wire.ecs_agent import ListTagsForResourceRequest as ListTagsForResourceRequest
+from sexton.wire.ecs_agent import ListTagsForResourceResponse as ListTagsForResourceResponse
+from sexton.wire.ecs_agent import ManagedAgentStateChange as ManagedAgentStateChange
+from sexton.wire.ecs_agent import ManagedStorageConfiguration as ManagedStorageConfiguration
+from sexton.wire.ecs_agent import NetworkBinding as NetworkBinding
+from sexton.wire.ecs_agent import Operation as Operation
+from sexton.wire.ecs_agent import PlatformDevice as PlatformDevice
+from sexton.wire.ecs_agent import ProtectedTask as ProtectedTask
+from sexton.wire.ecs_agent import RegisterContainerInstanceRequest as RegisterContainerInstanceRequest
+from sexton.wire.ecs_agent import RegisterContainerInstanceResponse as RegisterContainerInstanceResponse
+from sexton.wire.ecs_agent import Resource as Resource
+from sexton.wire.ecs_agent import SubmitTaskStateChangeRequest as SubmitTaskStateChangeRequest
+from sexton.wire.ecs_agent import SubmitTaskStateChangeResponse as SubmitTaskStateChangeResponse
+from sexton.wire.ecs_agent import TARGET_PREFIX as TARGET_PREFIX
+from sexton.wire.ecs_agent import Tag as Tag
+from sexton.wire.ecs_agent import UpdateContainerInstancesStateRequest as UpdateContainerInstancesStateRequest
+from sexton.wire.ecs_agent import UpdateContainerInstancesStateResponse as UpdateContainerInstancesStateResponse
+from sexton.wire.ecs_agent import UpdateTaskProtectionRequest as UpdateTaskProtectionRequest
+from sexton.wire.ecs_agent import UpdateTaskProtectionResponse as UpdateTaskProtectionResponse
+from sexton.wire.ecs_agent import VersionInfo as VersionInfo
 from sexton.wire.scalars import Int32, Int64, JsonValue
-
-TARGET_PREFIX = "AmazonEC2ContainerServiceV20141113"
 
 
 class AcceleratorManufacturer(StrEnum):
@@ -805,25 +848,6 @@ class AssociateGatewayWithClusterResponse(Struct, frozen=True, kw_only=True, omi
     status: str | None = None
 
 
-class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    id: str | None = None
-    type: str | None = None
-    status: str | None = None
-    details: tuple[KeyValuePair, ...] | None = None
-
-
-class AttachmentStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    attachment_arn: str | None = None
-    status: str | None = None
-
-
-class Attribute(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    name: str | None = None
-    value: str | None = None
-    target_type: str | None = None
-    target_id: str | None = None
-
-
 class AutoRepairConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     actions_status: str | None = None
 
@@ -870,52 +894,9 @@ class CapacityProvider(Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     type: str | None = None
 
 
-class CapacityProviderStrategyItem(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    capacity_provider: str | None = None
-    weight: Int32 | None = None
-    base: Int32 | None = None
-
-
 class CapacityReservationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     reservation_group_arn: str | None = None
     reservation_preference: str | None = None
-
-
-class Cluster(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster_arn: str | None = None
-    cluster_name: str | None = None
-    configuration: ClusterConfiguration | None = None
-    status: str | None = None
-    registered_container_instances_count: Int32 | None = None
-    running_tasks_count: Int32 | None = None
-    pending_tasks_count: Int32 | None = None
-    active_services_count: Int32 | None = None
-    statistics: tuple[KeyValuePair, ...] | None = None
-    tags: tuple[Tag, ...] | None = None
-    settings: tuple[ClusterSetting, ...] | None = None
-    capacity_providers: tuple[str, ...] | None = None
-    default_capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
-    attachments: tuple[Attachment, ...] | None = None
-    attachments_status: str | None = None
-    service_connect_defaults: ClusterServiceConnectDefaults | None = None
-
-
-class ClusterConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    execute_command_configuration: ExecuteCommandConfiguration | None = None
-    managed_storage_configuration: ManagedStorageConfiguration | None = None
-
-
-class ClusterServiceConnectDefaults(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    namespace: str | None = None
-
-
-class ClusterServiceConnectDefaultsRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    namespace: str | None = None
-
-
-class ClusterSetting(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    name: str | None = None
-    value: str | None = None
 
 
 class Container(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -996,33 +977,6 @@ class ContainerImage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     image: str | None = None
 
 
-class ContainerInstance(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    container_instance_arn: str | None = None
-    ec2_instance_id: str | None = None
-    capacity_provider_name: str | None = None
-    version: Int64 | None = None
-    version_info: VersionInfo | None = None
-    remaining_resources: tuple[Resource, ...] | None = None
-    registered_resources: tuple[Resource, ...] | None = None
-    status: str | None = None
-    status_reason: str | None = None
-    agent_connected: bool | None = None
-    running_tasks_count: Int32 | None = None
-    pending_tasks_count: Int32 | None = None
-    agent_update_status: str | None = None
-    attributes: tuple[Attribute, ...] | None = None
-    registered_at: float | None = None
-    attachments: tuple[Attachment, ...] | None = None
-    tags: tuple[Tag, ...] | None = None
-    health_status: ContainerInstanceHealthStatus | None = None
-    gpu_devices: tuple[GpuDevice, ...] | None = None
-
-
-class ContainerInstanceHealthStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    overall_status: str | None = None
-    details: tuple[InstanceHealthCheckResult, ...] | None = None
-
-
 class ContainerOverride(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     name: str | None = None
     command: tuple[str, ...] | None = None
@@ -1038,16 +992,6 @@ class ContainerRestartPolicy(Struct, frozen=True, kw_only=True, omit_defaults=Tr
     enabled: bool | None = None
     ignored_exit_codes: tuple[Int32, ...] | None = None
     restart_attempt_period: Int32 | None = None
-
-
-class ContainerStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    container_name: str | None = None
-    image_digest: str | None = None
-    runtime_id: str | None = None
-    exit_code: Int32 | None = None
-    network_bindings: tuple[NetworkBinding, ...] | None = None
-    reason: str | None = None
-    status: str | None = None
 
 
 class ContinueServiceDeploymentRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -1070,20 +1014,6 @@ class CreateCapacityProviderRequest(Struct, frozen=True, kw_only=True, omit_defa
 
 class CreateCapacityProviderResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     capacity_provider: CapacityProvider | None = None
-
-
-class CreateClusterRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster_name: str | None = None
-    tags: tuple[Tag, ...] | None = None
-    settings: tuple[ClusterSetting, ...] | None = None
-    configuration: ClusterConfiguration | None = None
-    capacity_providers: tuple[str, ...] | None = None
-    default_capacity_provider_strategy: tuple[CapacityProviderStrategyItem, ...] | None = None
-    service_connect_defaults: ClusterServiceConnectDefaultsRequest | None = None
-
-
-class CreateClusterResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster: Cluster | None = None
 
 
 class CreateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -1816,19 +1746,6 @@ class DisassociateGatewayFromClusterResponse(Struct, frozen=True, kw_only=True, 
     status: str | None = None
 
 
-class DiscoverPollEndpointRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    container_instance: str | None = None
-    cluster: str | None = None
-    zone_id: str | None = None
-
-
-class DiscoverPollEndpointResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    endpoint: str | None = None
-    telemetry_endpoint: str | None = None
-    service_connect_endpoint: str | None = None
-    system_logs_endpoint: str | None = None
-
-
 class DockerVolumeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     scope: str | None = None
     autoprovision: bool | None = None
@@ -1892,20 +1809,6 @@ class EnvironmentFile(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 class EphemeralStorage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     size_in_gib: Int32 | None = field(default=None, name="sizeInGiB")
-
-
-class ExecuteCommandConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    kms_key_id: str | None = None
-    logging: str | None = None
-    log_configuration: ExecuteCommandLogConfiguration | None = None
-
-
-class ExecuteCommandLogConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cloud_watch_log_group_name: str | None = None
-    cloud_watch_encryption_enabled: bool | None = None
-    s3_bucket_name: str | None = None
-    s3_encryption_enabled: bool | None = None
-    s3_key_prefix: str | None = None
 
 
 class ExecuteCommandRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -1986,12 +1889,6 @@ class FSxWindowsFileServerVolumeConfiguration(Struct, frozen=True, kw_only=True,
     file_system_id: str | None = None
     root_directory: str | None = None
     authorization_config: FSxWindowsFileServerAuthorizationConfig | None = None
-
-
-class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    arn: str | None = None
-    reason: str | None = None
-    detail: str | None = None
 
 
 class FirelensConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -2168,24 +2065,6 @@ class GatewayTestTrafficHeader(Struct, frozen=True, kw_only=True, omit_defaults=
     values: tuple[str, ...] | None = None
 
 
-class GetTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster: str | None = None
-    tasks: tuple[str, ...] | None = None
-
-
-class GetTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    protected_tasks: tuple[ProtectedTask, ...] | None = None
-    failures: tuple[Failure, ...] | None = None
-
-
-class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    gpu_id: str | None = None
-    sharing_mode: str | None = None
-    total_memory_in_mib: Int32 | None = field(default=None, name="totalMemoryInMiB")
-    remaining_memory_in_mib: Int32 | None = field(default=None, name="remainingMemoryInMiB")
-    container_count: Int32 | None = None
-
-
 class HealthCheck(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     command: tuple[str, ...] | None = None
     interval: Int32 | None = None
@@ -2232,14 +2111,6 @@ class InfrastructureOptimization(Struct, frozen=True, kw_only=True, omit_default
 class IngressPathSummary(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     access_type: str | None = None
     endpoint: str | None = None
-
-
-class InstanceHealthCheckResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    type: str | None = None
-    status: str | None = None
-    status_reason: str | None = None
-    last_updated: float | None = None
-    last_status_change: float | None = None
 
 
 class InstanceLaunchTemplate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -2297,11 +2168,6 @@ class InstanceRequirementsRequest(Struct, frozen=True, kw_only=True, omit_defaul
 class KernelCapabilities(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     add: tuple[str, ...] | None = None
     drop: tuple[str, ...] | None = None
-
-
-class KeyValuePair(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    name: str | None = None
-    value: str | None = None
 
 
 class LinearConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -2489,14 +2355,6 @@ class ListServicesResponse(Struct, frozen=True, kw_only=True, omit_defaults=True
     next_token: str | None = None
 
 
-class ListTagsForResourceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    resource_arn: str | None = None
-
-
-class ListTagsForResourceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    tags: tuple[Tag, ...] | None = None
-
-
 class ListTaskDefinitionFamiliesRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     family_prefix: str | None = None
     status: str | None = None
@@ -2563,13 +2421,6 @@ class ManagedAgent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     name: str | None = None
     reason: str | None = None
     last_status: str | None = None
-
-
-class ManagedAgentStateChange(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    container_name: str | None = None
-    managed_agent_name: str | None = None
-    status: str | None = None
-    reason: str | None = None
 
 
 class ManagedApplicationAutoScalingPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -2690,11 +2541,6 @@ class ManagedSecurityGroup(Struct, frozen=True, kw_only=True, omit_defaults=True
     updated_at: float | None = None
 
 
-class ManagedStorageConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    kms_key_id: str | None = None
-    fargate_ephemeral_storage_kms_key_id: str | None = None
-
-
 class ManagedTargetGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     arn: str | None = None
     status: str | None = None
@@ -2735,15 +2581,6 @@ class NetworkBandwidthGbpsRequest(Struct, frozen=True, kw_only=True, omit_defaul
     max: float | None = None
 
 
-class NetworkBinding(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    bind_ip: str | None = field(default=None, name="bindIP")
-    container_port: Int32 | None = None
-    host_port: Int32 | None = None
-    protocol: str | None = None
-    container_port_range: str | None = None
-    host_port_range: str | None = None
-
-
 class NetworkConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     awsvpc_configuration: AwsVpcConfiguration | None = None
 
@@ -2774,11 +2611,6 @@ class PlacementStrategy(Struct, frozen=True, kw_only=True, omit_defaults=True, g
     field: str | None = None
 
 
-class PlatformDevice(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    id: str | None = None
-    type: str | None = None
-
-
 class PortMapping(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     container_port: Int32 | None = None
     host_port: Int32 | None = None
@@ -2786,12 +2618,6 @@ class PortMapping(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     name: str | None = None
     app_protocol: str | None = None
     container_port_range: str | None = None
-
-
-class ProtectedTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    task_arn: str | None = None
-    protection_enabled: bool | None = None
-    expiration_date: float | None = None
 
 
 class ProxyConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -2836,23 +2662,6 @@ class PutClusterCapacityProvidersRequest(Struct, frozen=True, kw_only=True, omit
 
 class PutClusterCapacityProvidersResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: Cluster | None = None
-
-
-class RegisterContainerInstanceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster: str | None = None
-    instance_identity_document: str | None = None
-    instance_identity_document_signature: str | None = None
-    total_resources: tuple[Resource, ...] | None = None
-    version_info: VersionInfo | None = None
-    container_instance_arn: str | None = None
-    attributes: tuple[Attribute, ...] | None = None
-    platform_devices: tuple[PlatformDevice, ...] | None = None
-    tags: tuple[Tag, ...] | None = None
-    client_token: str | None = None
-
-
-class RegisterContainerInstanceResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    container_instance: ContainerInstance | None = None
 
 
 class RegisterDaemonTaskDefinitionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -2906,15 +2715,6 @@ class RepositoryCredentials(Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class ResolvedConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     load_balancers: tuple[ServiceRevisionLoadBalancer, ...] | None = None
     vpc_lattice_configurations: tuple[ServiceRevisionVpcLatticeConfiguration, ...] | None = None
-
-
-class Resource(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    name: str | None = None
-    type: str | None = None
-    double_value: float | None = None
-    long_value: Int64 | None = None
-    integer_value: Int32 | None = None
-    string_set_value: tuple[str, ...] | None = None
 
 
 class ResourceRequirement(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -3295,30 +3095,8 @@ class SubmitContainerStateChangeResponse(Struct, frozen=True, kw_only=True, omit
     acknowledgment: str | None = None
 
 
-class SubmitTaskStateChangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster: str | None = None
-    task: str | None = None
-    status: str | None = None
-    reason: str | None = None
-    containers: tuple[ContainerStateChange, ...] | None = None
-    attachments: tuple[AttachmentStateChange, ...] | None = None
-    managed_agents: tuple[ManagedAgentStateChange, ...] | None = None
-    pull_started_at: float | None = None
-    pull_stopped_at: float | None = None
-    execution_stopped_at: float | None = None
-
-
-class SubmitTaskStateChangeResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    acknowledgment: str | None = None
-
-
 class SystemControl(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     namespace: str | None = None
-    value: str | None = None
-
-
-class Tag(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    key: str | None = None
     value: str | None = None
 
 
@@ -3560,17 +3338,6 @@ class UpdateContainerAgentResponse(Struct, frozen=True, kw_only=True, omit_defau
     container_instance: ContainerInstance | None = None
 
 
-class UpdateContainerInstancesStateRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster: str | None = None
-    container_instances: tuple[str, ...] | None = None
-    status: str | None = None
-
-
-class UpdateContainerInstancesStateResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    container_instances: tuple[ContainerInstance, ...] | None = None
-    failures: tuple[Failure, ...] | None = None
-
-
 class UpdateDaemonRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     daemon_arn: str | None = None
     daemon_task_definition_arn: str | None = None
@@ -3688,18 +3455,6 @@ class UpdateServiceResponse(Struct, frozen=True, kw_only=True, omit_defaults=Tru
     service: Service | None = None
 
 
-class UpdateTaskProtectionRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    cluster: str | None = None
-    tasks: tuple[str, ...] | None = None
-    protection_enabled: bool | None = None
-    expires_in_minutes: Int32 | None = None
-
-
-class UpdateTaskProtectionResponse(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    protected_tasks: tuple[ProtectedTask, ...] | None = None
-    failures: tuple[Failure, ...] | None = None
-
-
 class UpdateTaskSetRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     cluster: str | None = None
     service: str | None = None
@@ -3724,12 +3479,6 @@ class UpdatedExpressGatewayService(Struct, frozen=True, kw_only=True, omit_defau
 class VCpuCountRangeRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
     min: Int32 | None = None
     max: Int32 | None = None
-
-
-class VersionInfo(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
-    agent_version: str | None = None
-    agent_hash: str | None = None
-    docker_version: str | None = None
 
 
 class Volume(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):
@@ -3760,15 +3509,6 @@ class VpcLatticeConfiguration(Struct, frozen=True, kw_only=True, omit_defaults=T
     advanced_configuration: VpcLatticeAdvancedConfiguration | None = None
 
 
-class Operation(NamedTuple):
-    """One call of the API: what it takes, what it answers, and the error codes it may answer with."""
-
-    name: str
-    request: type[Struct]
-    response: type[Struct] | None
-    errors: tuple[str, ...]
-
-
 OPERATIONS: Mapping[str, Operation] = {
     "AssociateGatewayWithCluster": Operation(
         "AssociateGatewayWithCluster",
@@ -3788,12 +3528,7 @@ OPERATIONS: Mapping[str, Operation] = {
         CreateCapacityProviderResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "LimitExceededException", "ServerException", "UnsupportedFeatureException", "UpdateInProgressException"),
     ),
-    "CreateCluster": Operation(
-        "CreateCluster",
-        CreateClusterRequest,
-        CreateClusterResponse,
-        ("AccessDeniedException", "ClientException", "InvalidParameterException", "NamespaceNotFoundException", "ServerException"),
-    ),
+    "CreateCluster": _OF_AGENTS["CreateCluster"],
     "CreateDaemon": Operation(
         "CreateDaemon",
         CreateDaemonRequest,
@@ -4010,24 +3745,14 @@ OPERATIONS: Mapping[str, Operation] = {
         DisassociateGatewayFromClusterResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "GatewayNotFoundException", "InvalidParameterException", "ResourceNotFoundException", "ServerException", "UnsupportedFeatureException"),
     ),
-    "DiscoverPollEndpoint": Operation(
-        "DiscoverPollEndpoint",
-        DiscoverPollEndpointRequest,
-        DiscoverPollEndpointResponse,
-        ("AccessDeniedException", "ClientException", "InvalidParameterException", "ServerException"),
-    ),
+    "DiscoverPollEndpoint": _OF_AGENTS["DiscoverPollEndpoint"],
     "ExecuteCommand": Operation(
         "ExecuteCommand",
         ExecuteCommandRequest,
         ExecuteCommandResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException", "TargetNotConnectedException"),
     ),
-    "GetTaskProtection": Operation(
-        "GetTaskProtection",
-        GetTaskProtectionRequest,
-        GetTaskProtectionResponse,
-        ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ResourceNotFoundException", "ServerException", "UnsupportedFeatureException"),
-    ),
+    "GetTaskProtection": _OF_AGENTS["GetTaskProtection"],
     "ListAccountSettings": Operation(
         "ListAccountSettings",
         ListAccountSettingsRequest,
@@ -4106,12 +3831,7 @@ OPERATIONS: Mapping[str, Operation] = {
         ListServicesByNamespaceResponse,
         ("AccessDeniedException", "ClientException", "InvalidParameterException", "NamespaceNotFoundException", "ServerException"),
     ),
-    "ListTagsForResource": Operation(
-        "ListTagsForResource",
-        ListTagsForResourceRequest,
-        ListTagsForResourceResponse,
-        ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException"),
-    ),
+    "ListTagsForResource": _OF_AGENTS["ListTagsForResource"],
     "ListTaskDefinitionFamilies": Operation(
         "ListTaskDefinitionFamilies",
         ListTaskDefinitionFamiliesRequest,
@@ -4154,12 +3874,7 @@ OPERATIONS: Mapping[str, Operation] = {
         PutClusterCapacityProvidersResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ResourceInUseException", "ServerException", "UpdateInProgressException"),
     ),
-    "RegisterContainerInstance": Operation(
-        "RegisterContainerInstance",
-        RegisterContainerInstanceRequest,
-        RegisterContainerInstanceResponse,
-        ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException"),
-    ),
+    "RegisterContainerInstance": _OF_AGENTS["RegisterContainerInstance"],
     "RegisterDaemonTaskDefinition": Operation(
         "RegisterDaemonTaskDefinition",
         RegisterDaemonTaskDefinitionRequest,
@@ -4208,12 +3923,7 @@ OPERATIONS: Mapping[str, Operation] = {
         SubmitContainerStateChangeResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException"),
     ),
-    "SubmitTaskStateChange": Operation(
-        "SubmitTaskStateChange",
-        SubmitTaskStateChangeRequest,
-        SubmitTaskStateChangeResponse,
-        ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException"),
-    ),
+    "SubmitTaskStateChange": _OF_AGENTS["SubmitTaskStateChange"],
     "TagResource": Operation(
         "TagResource",
         TagResourceRequest,
@@ -4250,12 +3960,7 @@ OPERATIONS: Mapping[str, Operation] = {
         UpdateContainerAgentResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "MissingVersionException", "NoUpdateAvailableException", "ServerException", "UpdateInProgressException"),
     ),
-    "UpdateContainerInstancesState": Operation(
-        "UpdateContainerInstancesState",
-        UpdateContainerInstancesStateRequest,
-        UpdateContainerInstancesStateResponse,
-        ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException"),
-    ),
+    "UpdateContainerInstancesState": _OF_AGENTS["UpdateContainerInstancesState"],
     "UpdateDaemon": Operation(
         "UpdateDaemon",
         UpdateDaemonRequest,
@@ -4286,12 +3991,7 @@ OPERATIONS: Mapping[str, Operation] = {
         UpdateServicePrimaryTaskSetResponse,
         ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ServerException", "ServiceNotActiveException", "ServiceNotFoundException", "TaskSetNotFoundException", "UnsupportedFeatureException"),
     ),
-    "UpdateTaskProtection": Operation(
-        "UpdateTaskProtection",
-        UpdateTaskProtectionRequest,
-        UpdateTaskProtectionResponse,
-        ("AccessDeniedException", "ClientException", "ClusterNotFoundException", "InvalidParameterException", "ResourceNotFoundException", "ServerException", "UnsupportedFeatureException"),
-    ),
+    "UpdateTaskProtection": _OF_AGENTS["UpdateTaskProtection"],
     "UpdateTaskSet": Operation(
         "UpdateTaskSet",
         UpdateTaskSetRequest,

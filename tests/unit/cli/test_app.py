@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sexton import daemon
+from sexton import commandline
 
 PLAIN = {"PATH": os.environ["PATH"], "COLUMNS": "80", "TERM": "dumb"}
 
@@ -37,12 +37,12 @@ def test_values_of_options_have_names(command: str) -> None:
     assert re.findall(r"^ +-.*<\w.*>", told, re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("role", daemon.ROLES)
+@pytest.mark.parametrize("role", commandline.ROLES)
 def test_options_of_a_role_are_completed(role: str) -> None:
     words = {"_SEXTON_COMPLETE": "complete_bash", "COMP_WORDS": f"sexton {role} --", "COMP_CWORD": "2"}
     offered = sexton(**words).split()
 
-    assert set(offered) == set(daemon.options(role))
+    assert set(offered) == set(commandline.options(role))
     assert {"--data-dir", "--log-level"} <= set(offered)
 
 

@@ -23,7 +23,7 @@ from sexton.cloud.credentials import CredentialSource, NoCredentials
 from sexton.core.taskroles import TASK
 from sexton.kit import web
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
-from sexton.wire import ecs
+from sexton.wire import ecs_agent as ecs
 from sexton.wire.errors import UNREADABLE, EcsError
 from sexton.wire.taskapi import ApiError, Protection, ProtectionFailure, ProtectionReply, ProtectionRequest
 

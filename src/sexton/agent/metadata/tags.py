@@ -13,7 +13,8 @@ from collections import OrderedDict
 from sexton.cloud.client import EcsClient
 from sexton.cloud.credentials import NoCredentials
 from sexton.cloud.exchange import Unreachable
-from sexton.wire import ecs, metadata
+from sexton.wire import ecs_agent as ecs
+from sexton.wire import metadata
 from sexton.wire.errors import EcsError
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ import time
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from sexton.cloud.sigv4_verify import Verifier
 from sexton.control import presence, tasknetwork
@@ -27,6 +26,7 @@ from sexton.control.link.socket import AgentSocket, Gone
 from sexton.control.link.taskkeys import TaskKeys
 from sexton.control.records import Entry, InstanceRecord, KeyRecord, TaskRecord
 from sexton.core import names, render
+from sexton.kit import web
 from sexton.kit.supervise import Nursery
 from sexton.store.contract import StoreError
 from sexton.wire import acs, acs_task

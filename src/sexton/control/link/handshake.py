@@ -9,14 +9,13 @@ import logging
 import time
 from typing import NamedTuple
 
-from aiohttp import web
-
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control import authority
 from sexton.control.context import Call, Context
 from sexton.control.link.socket import AgentSocket, NoUpgrade
 from sexton.control.ops import instances
 from sexton.core import names
+from sexton.kit import web
 from sexton.store.contract import StoreError
 from sexton.wire import network
 from sexton.wire.errors import EcsError

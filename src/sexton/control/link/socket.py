@@ -10,7 +10,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSMsgType
+from aiohttp.web_ws import WebSocketResponse
+
+from sexton.kit import web
 
 # A frame larger than any telemetry page is not one.
 MOST_FRAME = 2 << 20
@@ -31,14 +34,14 @@ class NoUpgrade(Exception):  # noqa: N818
 class AgentSocket:
     """The server's end of a connection."""
 
-    def __init__(self, request: web.BaseRequest, response: web.WebSocketResponse) -> None:
+    def __init__(self, request: web.BaseRequest, response: WebSocketResponse) -> None:
         self._request = request
         self.response = response
 
     @classmethod
     async def open(cls, request: web.BaseRequest, ping_seconds: float | None = None) -> AgentSocket:
         """Answer the upgrade. With ``ping_seconds`` a peer that answers no ping is found out by itself."""
-        response = web.WebSocketResponse(
+        response = WebSocketResponse(
             max_msg_size=MOST_FRAME, compress=False, timeout=CLOSE_SECONDS, heartbeat=ping_seconds
         )
         if not response.can_prepare(request):

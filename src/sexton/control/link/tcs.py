@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control.context import Context
@@ -23,6 +22,7 @@ from sexton.control.link.handshake import Peer, Refused, admit, open_socket
 from sexton.control.link.socket import AgentSocket, Gone
 from sexton.control.ops import agentcalls, instances
 from sexton.control.records import Entry, InstanceRecord
+from sexton.kit import web
 from sexton.kit.supervise import Nursery
 from sexton.wire import ecs, tcs
 from sexton.wire.errors import EcsError, WireError

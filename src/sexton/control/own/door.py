@@ -18,10 +18,10 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from aiohttp import web
 
 from sexton.cloud.sigv4_verify import SignatureRefused, Verifier
 from sexton.control.context import Call
+from sexton.kit import web
 from sexton.kit.listener import BodyBroken, BodyTooLarge, BodyTooSlow, read_body
 from sexton.store.contract import StoreError
 from sexton.wire.errors import (

@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 import logging
 
-from aiohttp import web
-
 from sexton.control import authority
 from sexton.control.context import Context, invalid
 from sexton.control.eventlog import BadCursor, EventLog, Position, Stored, read_cursor, told
 from sexton.control.own.door import Asked, nothing_here
 from sexton.core import names
 from sexton.core.roles import Role
+from sexton.kit import web
 from sexton.wire.errors import ThrottlingException
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
-from aiohttp import web
-
 from sexton.control import authority
 from sexton.control.context import Context
 from sexton.control.own.door import Asked, nothing_here
+from sexton.kit import web
 from sexton.store.contract import Store
 from sexton.store.transfer import export
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-from aiohttp import web
 
 from sexton.control import authority
 from sexton.control.context import Context
 from sexton.control.keystore import GRACE_SECONDS, Keystore
 from sexton.control.own.door import Asked, answer, nothing_here
 from sexton.control.records import KeyRecord
+from sexton.kit import web
 from sexton.wire.ownkeys import CreateKey, KeyShown, KeysShown, RotateKey
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from aiohttp import web
-
 from sexton.control import authority
 from sexton.control.context import Context
 from sexton.control.link.networknews import NetworkNews
 from sexton.control.own.door import Asked, answer, nothing_here
 from sexton.core.roles import Role
+from sexton.kit import web
 from sexton.wire.ownnetwork import HostNetworks
 
 

@@ -304,9 +304,9 @@ def render_shapes(model: Model, header: str, *, taken: Model | None = None, word
     enums, which no field needs."""
     metadata = model["metadata"]
     others = {name for name, _ in structures(taken)} if taken else set()
-    names = sorted({"Operation", "TARGET_PREFIX", *others}) if taken else []
-    lines = "".join(f"from sexton.wire.ecs_agent import {name} as {name}\n" for name in names)
-    parts = [header.format(version=metadata["apiVersion"], prefix=metadata["targetPrefix"], taken=lines)]
+    shared = sorted({"Operation", "TARGET_PREFIX", *others}) if taken else []
+    imports = "".join(f"from sexton.wire.ecs_agent import {name} as {name}\n" for name in shared)
+    parts = [header.format(version=metadata["apiVersion"], prefix=metadata["targetPrefix"], taken=imports)]
     for name, shape in enums(model) if words else ():
         refuse_reserved(name)
         members = {enum_member(value): value for value in shape["enum"]}
@@ -318,8 +318,8 @@ def render_shapes(model: Model, header: str, *, taken: Model | None = None, word
         refuse_reserved(name)
         if name in others:
             continue
-        fields = [field_line(model, wire, member["shape"]) for wire, member in shape["members"].items()]
-        body = "\n".join(fields) or "    pass"
+        lines = [field_line(model, wire, member["shape"]) for wire, member in shape["members"].items()]
+        body = "\n".join(lines) or "    pass"
         parts.append(
             f'class {name}(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename="camel"):\n{body}\n'
         )

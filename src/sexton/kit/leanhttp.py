@@ -93,8 +93,8 @@ def _contexts_without_authorities() -> Iterator[None]:
     def nothing(context: ssl.SSLContext) -> None:
         """Whoever asks nobody for a certificate needs no authority."""
 
-    ssl.create_default_context = verifying  # type: ignore[assignment]
-    ssl.SSLContext.set_default_verify_paths = nothing  # type: ignore[method-assign]
+    ssl.create_default_context = verifying
+    ssl.SSLContext.set_default_verify_paths = nothing  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -105,10 +104,12 @@ def test_a_walk_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_whoever_has_seen_enough_leaves_no_child_behind(tmp_path: Path) -> None:
     account(tmp_path)
-    hangs = program(tmp_path, f"cat {tmp_path}/account; exec sleep 60")
+    hangs = program(tmp_path, f"echo $$ >{tmp_path}/pid; cat {tmp_path}/account; exec sleep 60")
 
     dead = each_dead(10, program=hangs)
     assert next(dead) == DEAD
+    child = (tmp_path / "pid").read_text().strip()
+    assert Path(f"/proc/{child}").exists()
     dead.close()  # type: ignore[attr-defined]  # it is a generator
 
-    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""
+    assert not Path(f"/proc/{child}").exists()

@@ -1,5 +1,6 @@
-"""Memory, idle CPU and start-up time of each role, beside a bare interpreter and an idle aiohttp server; and the memory
-of the agent and of its control plane while it runs fifty tasks.
+"""Memory, idle CPU and start-up time of each role, beside a bare interpreter and an idle aiohttp server.
+
+The agent and its control plane are measured once more while fifty tasks run.
 
 Run: ``python -m bench.footprint``
 """

@@ -149,28 +149,44 @@ def _frames(expected: int, pins: bool, program: Path) -> Iterator[_HeadFrame | _
         raise Unreadable(
             f"cannot name zombies: cannot start {program}: {error.strerror}", "Compile it anew: scripts/build_bpf.sh."
         ) from error
-    overdue = threading.Event()
-
-    def end() -> None:
-        overdue.set()
-        child.kill()
-
-    watch = threading.Timer(DEADLINE, end)
-    watch.daemon = True
-    watch.start()
+    watch = _Watch(child)
     with child:
         try:
-            yield from _read(child)
+            for frame in _read(child):
+                watch.told += 1
+                yield frame
         except Unreadable:
-            if not overdue.is_set():
+            if not watch.overdue:
                 raise
         finally:
-            watch.cancel()
+            watch.done.set()
             child.kill()  # does nothing to one that has ended
-    if overdue.is_set():
+    if watch.overdue:
         raise Unreadable(
             f"cannot name zombies: the walk did not end within {DEADLINE:g} s", "Look again when the host is calmer."
         )
+
+
+class _Watch:
+    """Ends a child that has told nothing for so long. How long its reader takes is no fault of the child's."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.told = 0
+        self.overdue = False
+        self.done = threading.Event()
+        self._child = child
+        threading.Thread(target=self._run, name="memcg walk's end", daemon=True).start()
+
+    def _run(self) -> None:
+        before = 0
+        while not self.done.wait(DEADLINE):
+            if self._child.poll() is not None:
+                return
+            if self.told == before:
+                self.overdue = True
+                self._child.kill()
+                return
+            before = self.told
 
 
 def _read(child: subprocess.Popen[bytes]) -> Iterator[_HeadFrame | _GroupFrame | _HolderFrame | _PinFrame]:

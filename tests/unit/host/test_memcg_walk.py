@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -113,3 +114,15 @@ def test_whoever_has_seen_enough_leaves_no_child_behind(tmp_path: Path) -> None:
     dead.close()  # type: ignore[attr-defined]  # it is a generator
 
     assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_reader_that_takes_its_time_is_told_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memcg_walk, "DEADLINE", 0.3)
+    read = []
+    begun = time.monotonic()
+    for group in each_dead(10, program=account(tmp_path)):
+        while time.monotonic() < begun + 0.25 * (len(read) + 1):
+            pass
+        read.append(group)
+
+    assert read == [DEAD, DEAD]

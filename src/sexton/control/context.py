@@ -6,7 +6,6 @@ control planes over one store can serve it.
 
 from __future__ import annotations
 
-import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
@@ -30,6 +29,7 @@ from sexton.control.usage import Usage
 from sexton.core import names
 from sexton.core.names import Place
 from sexton.core.sessionkey import Session
+from sexton.kit.randomids import random_id
 from sexton.wire.errors import (
     ClientException,
     ClusterNotFoundException,
@@ -79,7 +79,7 @@ class Context(NamedTuple):
     logs: Shelf | None = None  # None: no logs are kept here
     log_endpoint: str = ""  # where tasks send what they log, unless their definition says; empty means AWS
     trouble: Callable[[], str] = str  # what keeps the store from taking writes; empty while nothing does
-    new_id: Callable[[], str] = lambda: secrets.token_hex(16)
+    new_id: Callable[[], str] = random_id
     clock: Callable[[], float] = time.time
 
     def place(self, call: Call) -> Place:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -28,6 +27,7 @@ from sexton.control.records import InstanceRecord, Records, ServiceRecord, TaskR
 from sexton.control.usage import Usage
 from sexton.core import event, names, resources
 from sexton.core.event import Detail, Kind
+from sexton.kit.randomids import random_uuid
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Change, Delete, Put, StoreError, Write
 
@@ -231,7 +231,7 @@ class EventLog:
 
     def _stored(self, kind: Kind, region: str, cluster: str, resource: str, **body: msgspec.Raw) -> Stored:
         return Stored(
-            id=str(uuid.uuid4()),
+            id=random_uuid(),
             kind=kind,
             at=self._clock(),
             region=region,

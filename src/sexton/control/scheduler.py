@@ -10,12 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import msgspec
+
 from sexton.control.boards import Boards
 from sexton.control.records import Entry, InstanceRecord, Records
 from sexton.control.usage import Usage
 from sexton.core import resources
 from sexton.core.board import Board
 from sexton.core.placement import Host, Refusal, Wanted
+from sexton.core.resources import NOTHING
 
 
 class Scheduler:
@@ -25,6 +28,9 @@ class Scheduler:
         self._records = records
         self._usage = usage
         self._boards = Boards(records, usage, self.host)
+        # What the instance's record says of a host, and the revision that said it: tasks come and go far more often.
+        self._empty: dict[str, tuple[int, Host]] = {}
+        records.instances.listen(self._on_instance)
 
     def board(self, region: str, cluster: str, provider: str = "") -> Board:
         """The hosts of a cluster, or of one of its capacity providers, ready for placing; to be read only."""
@@ -42,26 +48,41 @@ class Scheduler:
         return [self.host(entry) for entry in self._records.instances.group(f"{region}/{cluster}")]
 
     def host(self, entry: Entry[InstanceRecord]) -> Host:
-        instance = entry.value.instance
-        capacity, reserved_ports = resources.registered(instance.registered_resources or ())
-        used = self._usage.of(entry.value.arn)
-        attributes = instance.attributes or ()
-        return Host(
-            arn=entry.value.arn,
-            active=instance.status == "ACTIVE",
-            connected=bool(instance.agent_connected),
-            attributes=frozenset(one.name or "" for one in attributes),
-            values={one.name: one.value for one in attributes if one.name and one.value is not None},
-            groups=used.groups,
-            running=used.running,
-            agent_version=(instance.version_info.agent_version if instance.version_info else None) or "",
-            ec2_instance_id=instance.ec2_instance_id or "",
-            registered_at=instance.registered_at,
-            capacity=capacity,
-            used_ports=reserved_ports,
-            used=used.resources,
-            tasks=used.tasks,
+        arn = entry.value.arn
+        kept = self._empty.get(arn)
+        if kept is None or kept[0] != entry.revision:
+            kept = self._empty[arn] = entry.revision, _empty(entry.value)
+        used = self._usage.of(arn)
+        return msgspec.structs.replace(
+            kept[1], groups=used.groups, running=used.running, used=used.resources, tasks=used.tasks
         )
+
+    def _on_instance(
+        self, _key: str, before: Entry[InstanceRecord] | None, after: Entry[InstanceRecord] | None
+    ) -> None:
+        if after is None and before is not None:
+            self._empty.pop(before.value.arn, None)
+
+
+def _empty(record: InstanceRecord) -> Host:
+    """The host as if it had no tasks."""
+    instance = record.instance
+    capacity, reserved_ports = resources.registered(instance.registered_resources or ())
+    attributes = instance.attributes or ()
+    return Host(
+        arn=record.arn,
+        active=instance.status == "ACTIVE",
+        connected=bool(instance.agent_connected),
+        attributes=frozenset(one.name or "" for one in attributes),
+        values={one.name: one.value for one in attributes if one.name and one.value is not None},
+        agent_version=(instance.version_info.agent_version if instance.version_info else None) or "",
+        ec2_instance_id=instance.ec2_instance_id or "",
+        registered_at=instance.registered_at,
+        capacity=capacity,
+        used_ports=reserved_ports,
+        used=NOTHING,
+        tasks=0,
+    )
 
 
 def choose(hosts: Iterable[Host], wanted: Wanted, count: int) -> tuple[list[str], tuple[Refusal, ...]]:

@@ -116,10 +116,15 @@ class AcsLink:
     def _on_task(self, _key: str, before: Entry[TaskRecord] | None, after: Entry[TaskRecord] | None) -> None:
         entry = after or before
         session = self._sessions.get(entry.value.task.container_instance_arn or "") if entry else None
-        if session is not None and entry is not None:
-            if after is None or after.value.stopped:
-                session.delivery.forget(entry.value.arn)
-            session.changed.set()
+        if session is None or entry is None:
+            return
+        if after is None or after.value.stopped:
+            session.delivery.forget(entry.value.arn)
+        elif before is not None and session.keys is not None:
+            same = before.value.task.desired_status == after.value.task.desired_status
+            if same and not session.keys.concern(entry.value.arn):
+                return  # what an agent reported itself is no news to it
+        session.changed.set()
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler of the ACS path."""

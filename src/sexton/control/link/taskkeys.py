@@ -128,6 +128,11 @@ class TaskKeys:
                 task.asking = True
                 self._nursery.start("role-keys", self._get(record.arn, task))
 
+    def concern(self, arn: str) -> bool:
+        """Whether what becomes of a task makes a difference here: it has roles, or has not been looked at yet."""
+        task = self._tasks.get(arn)
+        return self._context.roles is not None and (task is None or bool(task.held))
+
     def holds_back(self, arn: str) -> bool:
         """Whether a task is not to be sent yet: one that has never started has no use without its keys."""
         task = self._tasks.get(arn)

@@ -104,6 +104,14 @@ class Image:
             del self._attached[lease]
 
     def _reorder(self, added: list[str], removed: list[str]) -> None:
+        if len(removed) > 1:
+            # What is old goes many at a time and often stands together: one cut, whatever else there is.
+            removed.sort()
+            first = bisect_left(self._keys, removed[0])
+            last = first + len(removed)
+            if self._keys[first:last] == removed:
+                del self._keys[first:last]
+                removed = []
         if len(added) + len(removed) > BULK:
             kept = [key for key in self._keys if key in self._records] if removed else self._keys
             kept.extend(added)

@@ -19,7 +19,7 @@ import msgspec
 from sexton.cloud.sigv4_verify import Verifier
 from sexton.control import presence, tasknetwork
 from sexton.control.context import Call, Context
-from sexton.control.link.delivery import RESEND_AFTER, Delivery
+from sexton.control.link.delivery import RESEND_AFTER, TASKS_PER_MESSAGE, Delivery
 from sexton.control.link.handshake import Peer, Refused, admit, open_socket
 from sexton.control.link.networknews import NetworkNews, Told
 from sexton.control.link.socket import AgentSocket, Gone
@@ -201,7 +201,8 @@ class AcsLink:
             later = await self._send_networks(session, urgent=bool(due))
             if due:
                 await self._send_tasks(session, due)
-                continue
+                if len(due) == TASKS_PER_MESSAGE:
+                    continue  # there may be more
             await self._send_keys(session, keys)
             if first:
                 first = False

@@ -73,6 +73,8 @@ def test_a_task_has_its_own_network_and_is_judged_by_its_groups(clean):
     assert host.space_of(5) != host.space_of(6)
     assert "10.77.0.5\tip-10-77-0-5.ec2.internal" in host.exec(5, "cat", "/etc/hosts")
     assert "10.77.0.5" in host.exec(5, "sh", "-c", "ping -c1 -W2 $(hostname)")
+    servers = [line.split()[1] for line in host.exec(5, "cat", "/etc/resolv.conf").splitlines() if "nameserver" in line]
+    assert not any(one.startswith(("127.", "::1")) for one in servers)
     assert "blackhole 169.254.169.254" in host.in_task(5, "ip", "route")
     # Both containers of the task share it; nothing but the task's own containers looks like one.
     spaces = {os.stat(host.space_of(5, name)).st_ino for name in ("main", "main1")}
@@ -100,6 +102,28 @@ def test_a_task_has_its_own_network_and_is_judged_by_its_groups(clean):
     host.groups = (OPEN, CLOSED)
     for one in servers:
         one.close()
+
+
+def test_what_holds_a_tasks_network_has_no_rights_and_is_no_container_of_it(clean):
+    host = clean
+    host.run(12)
+    name = next(one for one in host.sandboxes() if "-task-" in one)
+    shown = json.loads(host.engine.call("GET", f"/containers/{name}/json"))
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{shown['State']['Pid']}/status").read_text().splitlines()
+    )
+    rights = [int(status[one], 16) for one in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
+    assert rights == [0] * 5 and status["NoNewPrivs"] == "1" and status["Uid"].split()[0] != "0"
+    assert not any(one.startswith("com.amazonaws.ecs") for one in shown["Config"]["Labels"])
+
+    url = host.exec(12, "sh", "-c", "echo $ECS_CONTAINER_METADATA_URI_V4").strip()
+    assert [one["Name"] for one in asks(host, 12, f"{url}/task")[1]["Containers"]] == ["main"]
+    (running,) = [
+        one.body
+        for one in host.plane.reports
+        if (one.body["task"], one.body.get("status")) == (host.arn(12), "RUNNING")
+    ]
+    assert [one["containerName"] for one in running["containers"]] == ["main"]
 
 
 def test_a_task_reaches_outside_as_its_host_and_the_host_its_task(clean):

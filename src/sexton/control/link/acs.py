@@ -330,7 +330,8 @@ class AcsLink:
                 session.missed = 0
             case acs.AckRequest(message_id=str(message_id)):
                 session.delivery.acknowledge(message_id)
-                session.told.acknowledge(message_id)
+                if session.told.acknowledge(message_id):
+                    session.changed.set()
             case acs.IAMRoleCredentialsAckRequest(message_id=str(message_id), credentials_id=credentials_id):
                 if session.keys is not None:
                     session.keys.acknowledge(message_id, credentials_id)

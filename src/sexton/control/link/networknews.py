@@ -30,6 +30,8 @@ from sexton.wire import network as wire
 
 # A burst of changes becomes one message; well below the second within which a change must be in force.
 PAUSE = 0.05
+# For so long a host that is still busy with one message is not sent the next one, unless a task waits for it.
+HOLD = 0.4
 # The part of the time that may go into making messages.
 BUSY = 0.5
 LEAST_COST = 0.0001
@@ -77,9 +79,9 @@ class NetworkNews:
         context.records.groups.listen(self._on_group)
         context.records.instances.listen(self._on_instance)
 
-    def turn(self, earliest: float, *, whole: bool) -> float:
-        """When a connection may be told, which is not before ``earliest``; the turn is its own."""
-        begins = max(earliest, self._free_at)
+    def turn(self, now: float, *, whole: bool) -> float:
+        """When a connection may be told; the turn is its own."""
+        begins = max(now, self._free_at)
         self._free_at = begins + self._costs[whole] / BUSY
         return begins
 
@@ -237,6 +239,7 @@ class Told:
         self._at = 0.0
         self._acknowledged = True
         self._turn: float | None = None
+        self._waits = False  # more is to be told, later
 
     def due(self, mark: Mark, now: float) -> bool:
         """Whether the other side does not have this: never told, or told and not acknowledged for too long."""
@@ -244,10 +247,14 @@ class Told:
 
     def tell(self, mark: Mark, message: str, now: float) -> None:
         self._mark, self._message, self._at, self._acknowledged = mark, message, now, False
-        self._turn = None
+        self._turn, self._waits = None, False
 
-    def acknowledge(self, message: str) -> None:
-        self._acknowledged = self._acknowledged or message == self._message
+    def acknowledge(self, message: str) -> bool:
+        """It has what it was told; whether more has waited for that."""
+        if self._acknowledged or message != self._message:
+            return False
+        self._acknowledged = True
+        return self._waits
 
     def refuse(self, message: str) -> None:
         """It cannot follow what it was told last."""
@@ -261,8 +268,12 @@ class Told:
 
     def wait(self, news: NetworkNews, now: float) -> float:
         """How long until its turn to be told."""
+        earliest = self._at + (PAUSE if self._acknowledged else HOLD)
+        if now < earliest:
+            self._waits = True
+            return earliest - now
         if self._turn is None:
-            self._turn = news.turn(max(now, self._at + PAUSE), whole=self.base(now) is None)
+            self._turn = news.turn(now, whole=self.base(now) is None)
         return max(0.0, self._turn - now)
 
     def unanswered(self) -> bool:

@@ -282,6 +282,29 @@ async def test_changes_one_after_the_other_make_what_the_whole_says(plane, monke
     assert changes > 50
 
 
+async def test_a_host_that_is_busy_is_told_the_next_once_it_has_done_the_last(agent, plane, monkeypatch):
+    monkeypatch.setattr(networknews, "HOLD", 60.0)
+    subnet, group = await prepared(plane)
+    async with await agent.open("acs") as acs:
+        await acs.acknowledge(await acs.expect("SextonNetworkMessage"))
+        await run(agent, subnet, group)
+        first = await acs.expect("SextonNetworkMessage")
+        for port in (80, 81):
+            permission = {"IpPermissions__1__IpProtocol": "tcp", "IpPermissions__1__FromPort": port}
+            permission |= {"IpPermissions__1__ToPort": port, "IpPermissions__1__IpRanges__1__CidrIp": "10.0.0.0/8"}
+            await ec2(plane, "AuthorizeSecurityGroupIngress", GroupId=group, **permission)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await acs.expect("SextonNetworkMessage")
+        await run(agent, subnet, group)  # whose payload needs it
+        second = await acs.expect("SextonNetworkMessage")
+        assert len(second["interfaces"]) == 2 and len(second["groups"][0]["ingress"]) == 2
+        await ec2(plane, "RevokeSecurityGroupIngress", GroupId=group, **permission)
+        await acs.acknowledge(first)
+        await acs.acknowledge(second)
+        assert len((await acs.expect("SextonNetworkMessage"))["groups"][0]["ingress"]) == 1
+
+
 async def test_who_has_no_such_task_is_not_told(agent, plane):
     """Neither an agent that cannot, nor one that could and has none."""
     subnet, group = await prepared(plane)

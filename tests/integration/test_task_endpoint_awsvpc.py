@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(120)]
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VpcAgent]:
     environment = {"SEXTON_TASK_ENDPOINT_PORT": "51679", "ECS_TASK_METADATA_RPS_LIMIT": "1000,1000"}
+    environment |= {"ECS_POLLING_METRICS_WAIT_DURATION": "5s"}
     with VpcAgent(tmp_path_factory.mktemp("vpc-endpoint"), environment=environment) as host:
         host.run(5)
         host.run(6)
@@ -63,28 +64,6 @@ def test_a_task_is_told_of_its_own_interface(host: VpcAgent) -> None:
     _, stats = ask(host, 5, told(host, 5) + "/stats")
     assert stats["networks"].keys() == {"eth0"} and "network_rate_stats" in stats
     assert json.loads(host.exec(5, "sh", "-c", "wget -qO- $ECS_CONTAINER_METADATA_URI"))["DockerId"] == body["DockerId"]
-
-
-def test_what_passes_its_interface_is_counted_for_each_of_its_containers(host: VpcAgent) -> None:
-    """By its own endpoint and to the control plane: of the task's network, and of no other's."""
-    before = [ask(host, number, told(host, number) + "/stats")[1]["networks"]["eth0"] for number in (5, 6)]
-    transfer(host.space_of(6), host.space_of(5), "10.77.0.5", 7300)
-
-    def more(number: int, what: str) -> int:
-        now = ask(host, number, told(host, number) + "/stats")[1]["networks"]["eth0"]
-        return int(now[what] - before[number - 5][what])
-
-    until(lambda: more(5, "rx_bytes") > 40_000 and more(6, "tx_bytes") > 40_000, "it is counted", 30.0)
-    assert more(5, "tx_bytes") < 40_000 and more(6, "rx_bytes") < 40_000
-    counted = before[0]["rx_bytes"] + 40_000
-
-    def reported() -> bool:
-        frames = [json.loads(text.partition("\r\n\r\n")[2]) for text in list(host.plane.telemetry)]
-        metrics = [one for frame in frames for one in frame["message"].get("taskMetrics") or ()]
-        rows = [one for each in metrics if each["taskArn"] == host.arn(5) for one in each["containerMetrics"]]
-        return any(one.get("networkStatsSet", {}).get("rxBytes", {}).get("max", 0) > counted for one in rows)
-
-    until(reported, "the control plane is told", 60)
 
 
 def test_version_2_tells_tasks_apart_by_their_address(host: VpcAgent) -> None:
@@ -169,3 +148,25 @@ def test_a_task_with_an_interface_of_the_host_is_served_in_its_own_namespace(hos
         host.until_told("STOPPED", 31)
         until(lambda: mac in host.namespace.run("ip", "link"), "the device is back on the host")
         host.namespace.run("ip", "link", "delete", "vpc9")
+
+
+def test_what_passes_its_interface_is_counted_for_each_of_its_containers(host: VpcAgent) -> None:
+    """By its own endpoint and to the control plane: of the task's network, and of no other's."""
+    before = [ask(host, number, told(host, number) + "/stats")[1]["networks"]["eth0"] for number in (5, 6)]
+    transfer(host.space_of(6), host.space_of(5), "10.77.0.5", 7300)
+
+    def more(number: int, what: str) -> int:
+        now = ask(host, number, told(host, number) + "/stats")[1]["networks"]["eth0"]
+        return int(now[what] - before[number - 5][what])
+
+    until(lambda: more(5, "rx_bytes") > 40_000 and more(6, "tx_bytes") > 40_000, "it is counted", 30.0)
+    assert more(5, "tx_bytes") < 40_000 and more(6, "rx_bytes") < 40_000
+    counted = before[0]["rx_bytes"] + 40_000
+
+    def reported() -> bool:
+        frames = [json.loads(text.partition("\r\n\r\n")[2]) for text in list(host.plane.telemetry)]
+        metrics = [one for frame in frames for one in frame["message"].get("taskMetrics") or ()]
+        rows = [one for each in metrics if each["taskArn"] == host.arn(5) for one in each["containerMetrics"]]
+        return any(one.get("networkStatsSet", {}).get("rxBytes", {}).get("max", 0) > counted for one in rows)
+
+    until(reported, "the control plane is told", 60)

@@ -11,9 +11,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from nethosts import inside
+from nethosts import inside, run
 from node import until
 from sexton.wire.network import Group, Rule
 from vpcagent import CLOSED, OPEN, VpcAgent
@@ -106,7 +107,7 @@ def test_a_task_has_its_own_network_and_is_judged_by_its_groups(clean):
 
 def test_what_holds_a_tasks_network_has_no_rights_and_is_no_container_of_it(clean):
     host = clean
-    host.run(12)
+    host.run(26)
     name = next(one for one in host.sandboxes() if "-task-" in one)
     shown = json.loads(host.engine.call("GET", f"/containers/{name}/json"))
     status = dict(
@@ -116,12 +117,12 @@ def test_what_holds_a_tasks_network_has_no_rights_and_is_no_container_of_it(clea
     assert rights == [0] * 5 and status["NoNewPrivs"] == "1" and status["Uid"].split()[0] != "0"
     assert not any(one.startswith("com.amazonaws.ecs") for one in shown["Config"]["Labels"])
 
-    url = host.exec(12, "sh", "-c", "echo $ECS_CONTAINER_METADATA_URI_V4").strip()
-    assert [one["Name"] for one in asks(host, 12, f"{url}/task")[1]["Containers"]] == ["main"]
+    url = host.exec(26, "sh", "-c", "echo $ECS_CONTAINER_METADATA_URI_V4").strip()
+    assert [one["Name"] for one in asks(host, 26, f"{url}/task")[1]["Containers"]] == ["main"]
     (running,) = [
         one.body
         for one in host.plane.reports
-        if (one.body["task"], one.body.get("status")) == (host.arn(12), "RUNNING")
+        if (one.body["task"], one.body.get("status")) == (host.arn(26), "RUNNING")
     ]
     assert [one["containerName"] for one in running["containers"]] == ["main"]
 
@@ -240,6 +241,33 @@ def test_what_cannot_be_wired_says_why_and_leaves_nothing(clean):
     assert host.reason(14).startswith("ContainerNetworkingError: ")
     assert "did not describe interface" in host.reason(14)
     until(lambda: not [one for one in host.sandboxes() if "-task-" in one], "no sandbox is left")
+
+
+def test_tasks_run_where_other_hosts_are_not_reached_until_they_are(clean):
+    """Here because somebody else has a tunnel of that number."""
+    host = clean
+    host.namespace.run("ip", "link", "add", "stranger", "type", "vxlan", "id", "77", "dstport", "4789", "nolearning")
+    elsewhere = msgspec.structs.replace(host.interface(28), host="10.98.0.9")
+    host.networks(host.interface(27), elsewhere)
+    host.plane.payload(host.task(27))
+    host.until_told("RUNNING", 27)
+    assert "tasks of other hosts are not reached" in host.agent.log
+    assert "network 77 has a tunnel on this host already" in host.agent.log
+    (router,) = host.routers()
+
+    def tunnels() -> list[str]:
+        shown = json.loads(run("ip", "-json", "link", within=("nsenter", f"--net=/run/netns/{router}")))
+        return [one["ifname"] for one in shown if one["ifname"].startswith("v")]
+
+    assert tunnels() == []
+    host.namespace.run("ip", "link", "delete", "stranger")
+    until(lambda: tunnels() == ["v77"], "the tunnel is made when it can be")
+
+    # What is known to be there is not looked at for every change; that it is gone does no harm either.
+    run("ip", "link", "delete", "v77", within=("nsenter", f"--net=/run/netns/{router}"))
+    host.networks(host.interface(27), elsewhere, msgspec.structs.replace(host.interface(29), host="10.98.0.9"))
+    assert tunnels() == ["v77"] and "networks cannot be brought in line" not in host.agent.log
+    host.networks(host.interface(27))
 
 
 def announced(host: VpcAgent, number: int, mac: str, wait_ms: int) -> None:

@@ -72,6 +72,11 @@ async def network_abilities(settings: Settings) -> Abilities:
     return Abilities(interfaces=True, tunnels=network_probe.TUNNELS not in found)
 
 
+def address_of(settings: Settings, abilities: Abilities) -> str:
+    """Where other hosts reach this one's tasks, and it theirs: nowhere without tunnels."""
+    return (settings.network_address or own_address()) if abilities.tunnels else ""
+
+
 def own_address() -> str:
     """The address this host has towards the world; nothing when it has no way there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from sexton.agent import ec2, register
-from sexton.agent.abilities import may_limit, memory_mib, network_abilities, own_address, task_cgroups
+from sexton.agent.abilities import address_of, may_limit, memory_mib, network_abilities, task_cgroups
 from sexton.agent.checkpoint import Checkpoint, Saved
 from sexton.agent.connections import ENGINE_BACKOFF, endpoint_of, open_engine, open_http
 from sexton.agent.engine import Engine
@@ -116,8 +116,8 @@ class Agent:
             state.tasks.update(await self._ask_labels(state, self._runtime))
         self._cgroups = task_cgroups(settings, info)
         abilities = await network_abilities(settings)
-        if abilities.interfaces and not settings.network_address:
-            settings = msgspec.structs.replace(settings, network_address=own_address())
+        if abilities.interfaces:
+            settings = msgspec.structs.replace(settings, network_address=address_of(settings, abilities))
         limits = await may_limit(settings, self._cgroups)
         self._endpoint = TaskEndpoint(self._runtime, settings)
         await self._endpoint.prepare()

@@ -1,7 +1,8 @@
 """This host's networks as the control plane says they shall be, brought into force: routers, tunnels and groups.
 
 The control plane tells a new connection all of it, and after that what has changed. It is in force before any task
-needs it. What cannot be brought into force is tried again, and said in the meantime by whoever would need it.
+needs it. What cannot be brought into force is tried again, and said in the meantime by whoever would need it; tasks run
+also while those of other hosts cannot be reached.
 
 Of the host only what differs from the last time is touched, because that is known; now and then, and whenever something
 did not go as it should, everything is compared with what there is.
@@ -49,6 +50,7 @@ class Routing:
         self._done: wiring.Apply | None = None  # what the routers are like, as far as is known
         self._looked_at = float("-inf")
         self._trouble = ""
+        self._cut_off = ""
         self._warned = False  # of what some tasks lack
         self._applying = asyncio.Lock()
         self._retry: asyncio.Task[None] | None = None
@@ -60,7 +62,7 @@ class Routing:
 
     @property
     def trouble(self) -> str:
-        """Why the state is not in force, if it is not."""
+        """Why no task's network can be had, if none can."""
         return self._trouble
 
     def names(self) -> tuple[str, ...]:
@@ -93,52 +95,72 @@ class Routing:
         self._state = applied(self._state, message) if self._state is not None and message.since else message
         self._changed.set()
         self._changed = asyncio.Event()
-        if await self._apply():
-            return True
-        if self._retry is None or self._retry.done():
+        done = await self._apply()
+        if (not done or self._cut_off) and (self._retry is None or self._retry.done()):
             self._retry = self._nursery.start("networks", self._apply_later())
-        return False
+        return done
 
     async def _apply_later(self) -> None:
         for delay in APPLY_BACKOFF.delays():
             await asyncio.sleep(delay)
-            if await self._apply():
+            if await self._apply() and not self._cut_off:
                 return
 
     async def _apply(self) -> bool:
-        from sexton.core import grouprules, nftables, wiringchange  # for hosts that have such tasks
-
         async with self._applying:
             state = self._state
             assert state is not None
-            tables = {vpc: self._table(state, vpc) for vpc in grouprules.vpcs(state)}
-            texts = {
-                vpc: nftables.change(self._in_force[vpc], table) if vpc in self._in_force else nftables.whole(table)
-                for vpc, table in tables.items()
-            }
-            settings = self._settings
-            order = wiring.apply(state, self._tag, settings.network_address, settings.tunnel_port, texts)
             try:
-                if order.routers or self.names():
-                    await self._worker.ask(self._short(order))
+                try:
+                    routers = await self._carry_out(state)
+                except NetworkError:
+                    if not self._forget():
+                        raise
+                    # Not all was as it was known to be.
+                    routers = await self._carry_out(state)
             except NetworkError as error:
-                self._in_force.clear()  # nobody knows how far it came: next time whole
-                self._done = None
+                self._forget()
                 if self._trouble != str(error):
                     log.error("networks cannot be brought in line", extra={"reason": str(error)})
                 self._trouble = str(error)
                 return False
-            made = [one.name for one in order.routers]
-            self._in_force = {vpc: table for vpc, table in tables.items() if wiring.router_of(self._tag, vpc) in made}
             self._trouble = ""
-            self._done = wiringchange.kept(order)
             self._applied = state
             self._warn_of_ipv6(state)
             log.info(
                 "networks are in force",
-                extra={"revision": state.revision, "interfaces": len(state.interfaces), "routers": len(made)},
+                extra={"revision": state.revision, "interfaces": len(state.interfaces), "routers": routers},
             )
             return True
+
+    async def _carry_out(self, state: SextonNetworkMessage) -> int:
+        """Have the helper do what is to be done; how many routers there are then. NetworkError."""
+        from sexton.core import grouprules, nftables, wiringchange  # for hosts that have such tasks
+
+        tables = {vpc: self._table(state, vpc) for vpc in grouprules.vpcs(state)}
+        texts = {
+            vpc: nftables.change(self._in_force[vpc], table) if vpc in self._in_force else nftables.whole(table)
+            for vpc, table in tables.items()
+        }
+        settings = self._settings
+        order = wiring.apply(state, self._tag, settings.network_address, settings.tunnel_port, texts)
+        cut_off = ""
+        if order.routers or self.names():
+            cut_off = (await self._worker.ask(self._short(order))).partly
+        if cut_off and self._cut_off != cut_off:
+            log.error("tasks of other hosts are not reached", extra={"reason": cut_off})
+        self._cut_off = cut_off
+        made = {one.name for one in order.routers}
+        self._in_force = {vpc: table for vpc, table in tables.items() if wiring.router_of(self._tag, vpc) in made}
+        self._done = None if cut_off else wiringchange.kept(order)
+        return len(made)
+
+    def _forget(self) -> bool:
+        """Know nothing of what is in force: next time all of it is said. Whether anything was known."""
+        known = self._done is not None or bool(self._in_force)
+        self._done = None
+        self._in_force = {}
+        return known
 
     def _short(self, order: wiring.Apply) -> wiring.Apply:
         """The order without what is known to be so."""
@@ -171,7 +193,7 @@ class Routing:
 
     async def shown(self, *, counted: bool = True) -> HostNetworks:
         """What is in force here and what it has counted, for whoever looks."""
-        state, routers, trouble = self._applied, self.names(), self._trouble
+        state, routers, trouble = self._applied, self.names(), self._trouble or self._cut_off
         counts: dict[str, Count] = {}
         try:
             if routers and counted:

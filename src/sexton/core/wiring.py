@@ -182,9 +182,11 @@ Order = Apply | Plug | Unplug | Adopt | Release | Clear | Count
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of an order: an error in one sentence, or what was counted."""
+    """What became of an order: an error in one sentence, or what was counted. What is ``partly`` done is in force but
+    for the way to other hosts, and this says why."""
 
     error: str = ""
+    partly: str = ""
     counts: dict[str, Counted] = {}
 
 

@@ -37,7 +37,7 @@ def carry_out(order: Order) -> Answer:
             case wiring.Apply(whole=False):
                 wired_change.change(order)
             case wiring.Apply():
-                return Answer(error="; ".join(wired_router.apply(order)))
+                return Answer(partly="; ".join(wired_router.apply(order)))
             case wiring.Plug():
                 wired_task.plug(order)
             case wiring.Unplug():

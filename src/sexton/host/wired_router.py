@@ -46,7 +46,8 @@ _ROUTER_SETTINGS = {
 
 
 def apply(order: Apply) -> list[str]:
-    """Bring everything in line; what could not be done, in sentences. OSError or NetlinkError when nothing could."""
+    """Bring everything in line; why other hosts are not reached, in sentences. OSError or NetlinkError when nothing is
+    in force."""
     trouble: list[str] = []
     with Links(HOST) as host:
         for router in order.routers:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from sexton.agent.abilities import network_abilities
+from sexton.agent.abilities import address_of, network_abilities
 from sexton.agent.register import attributes
 from sexton.host import network_probe
 from sexton.host.network_probe import GROUPS, INTERFACES, TUNNELS, obstacles
@@ -61,6 +61,10 @@ async def test_without_vxlan_tasks_have_networks_that_end_at_this_host(
     assert set(await offered()) == {"ecs.capability.task-eni", "sexton.capability.network"}
     (said,) = caplog.records
     assert (said.message, said.reason) == ("tasks cannot reach those of other hosts", "Unknown device type")
+    # Nor does it try to reach theirs, which would fail the tasks that it can have.
+    assert address_of(HERE, await network_abilities(HERE)) == ""
+    cannot(monkeypatch)
+    assert address_of(HERE, await network_abilities(HERE)) == "192.0.2.1"
 
 
 async def test_nobody_tries_what_was_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -318,6 +318,20 @@ async def test_why_an_upgrade_is_refused(agent, changes, kind):
     assert body["message"]["message"]
 
 
+async def test_its_versions_are_those_that_it_connects_with(agent):
+    async with await agent.open("acs") as acs:
+        await acs.expect("HeartbeatMessage")
+        (shown,) = (await agent.call("DescribeContainerInstances", containerInstances=[agent.instance]))[
+            "containerInstances"
+        ]
+
+    assert shown["versionInfo"] == {
+        "agentVersion": "1.105.1",
+        "agentHash": "a8b3e7d3",
+        "dockerVersion": "DockerVersion: 20.10.24+dfsg1",
+    }
+
+
 async def test_a_stranger_is_refused(agent, plane):
     stranger = AmazonAgent(plane.host, plane.key.__class__(plane.key.access_key_id, "wrong"))
     stranger.instance = agent.instance

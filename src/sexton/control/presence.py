@@ -34,6 +34,7 @@ from sexton.core import names
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Compare, Store, StoreError
 from sexton.store.transfer import MARK
+from sexton.wire import ecs
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,11 @@ def replica_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-async def show(context: Context, call: Call, cluster: str, text: str, *, here: bool) -> Entry[InstanceRecord] | None:
-    """Write whether an instance's agent is connected to this control plane; None when there is nothing to write on."""
+async def show(
+    context: Context, call: Call, cluster: str, text: str, *, here: bool, versions: ecs.VersionInfo | None = None
+) -> Entry[InstanceRecord] | None:
+    """Write whether an instance's agent is connected to this control plane, and of which version it is; None when there
+    is nothing to write on."""
     records, me = context.records, context.replica
     for _ in range(CONFLICT_TRIES):
         member = names.parse_instance(text)
@@ -77,9 +81,12 @@ async def show(context: Context, call: Call, cluster: str, text: str, *, here: b
         if not here and record.replica != me:
             return entry  # it is connected elsewhere by now
         after = msgspec.structs.replace(record, replica=me if here else "")
-        if record.instance.agent_connected != here:
+        shown = record.instance.version_info if versions in (None, ecs.VersionInfo()) else versions
+        if (record.instance.agent_connected, record.instance.version_info) != (here, shown):
             version = (record.instance.version or 0) + 1
-            instance = msgspec.structs.replace(record.instance, agent_connected=here, version=version)
+            instance = msgspec.structs.replace(
+                record.instance, agent_connected=here, version_info=shown, version=version
+            )
             after = msgspec.structs.replace(after, instance=instance)
         if after == record:
             return entry

@@ -175,8 +175,10 @@ class AcsLink:
         """
         call = Call(region, "", time.time())
         while True:
-            here = arn in self._sessions
-            entry = await presence.show(self._context, call, cluster, arn, here=here)
+            session = self._sessions.get(arn)
+            here = session is not None
+            versions = session.peer.versions if session is not None else None
+            entry = await presence.show(self._context, call, cluster, arn, here=here, versions=versions)
             if entry is None or here == (arn in self._sessions):
                 return
 

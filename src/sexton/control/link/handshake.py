@@ -17,9 +17,11 @@ from sexton.control.ops import instances
 from sexton.core import names
 from sexton.kit import web
 from sexton.store.contract import StoreError
-from sexton.wire import network
+from sexton.wire import ecs, network
 from sexton.wire.errors import EcsError
 from sexton.wire.refusal import Refusal, encode_refusal
+
+MOST_VERSION = 255
 
 
 class Peer(NamedTuple):
@@ -30,6 +32,7 @@ class Peer(NamedTuple):
     instance_arn: str
     instance_id: str
     full_sync: bool
+    versions: ecs.VersionInfo = ecs.VersionInfo()  # of itself and its engine, as it says here and nowhere else
     networks: int = 0  # the version of its words for networks, if its agent makes its tasks' interfaces itself
 
 
@@ -100,6 +103,11 @@ def _known(
         instance_arn=instance.value.arn,
         instance_id=names.last_part(instance.value.arn),
         full_sync="ecs.capability.full-sync" in attributes,
+        versions=ecs.VersionInfo(
+            agent_version=request.query.get("agentVersion", "")[:MOST_VERSION] or None,
+            agent_hash=request.query.get("agentHash", "")[:MOST_VERSION] or None,
+            docker_version=request.query.get("dockerVersion", "")[:MOST_VERSION] or None,
+        ),
         networks=_version(attributes.get(network.CAPABILITY)),
     )
 

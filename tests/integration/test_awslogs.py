@@ -269,11 +269,16 @@ def test_what_finds_no_room_is_counted_and_its_place_marked(engine: PrivateEngin
         write = f"awk 'BEGIN{{for(i=0;i<14000;i++) print \"{line}\"}}'"
         (task,) = run(node, f"echo first; sleep 6; {write}; sleep 1; echo last; sleep 300")
         until(lambda: lines(node, task), "its first line", 30)
+        until((node.root / "agent/logspool/standing.json").exists, "the agent says how deliveries are")
+        assert doctor(node) == []
         node.control.kill()
         dropped = node.root / "agent/logspool/dropped"
         until(dropped.exists, "something is dropped", 60)
         until(lambda: sum(one.stat().st_size for one in dropped.parent.glob("*/*.spool")) > 5 << 20, "it is full", 20)
         assert sum(one.stat().st_size for one in dropped.parent.glob("*/*.spool")) < (8 << 20) + 4096
+        (finding,) = until(lambda: doctor(node), "the caretaker knows of it", 30)
+        assert (finding["fingerprint"], finding["severity"]) == ("logs/dropped", "critical")
+        assert "the spool is full" in finding["title"]
         node.start_control()
         until(node.agent_is_connected, "the agent is connected again", 60)
         until(lambda: "last" in lines(node, task), "all that found room is delivered", 60)
@@ -284,6 +289,25 @@ def test_what_finds_no_room_is_counted_and_its_place_marked(engine: PrivateEngin
         assert 0 < lost < 14000 and len(kept) + lost == 14000
         marks = [one for one in lines(node, task) if one.endswith("lines found no room and are lost")]
         assert sum(int(one.split()[1]) for one in marks) == lost
+
+
+def doctor(node: Node) -> list[dict[str, str]]:
+    """What the caretaker finds when it looks at log lines only."""
+    words = ("doctor", "--probe", "log lines", "--state-dir", f"{node.root}/agent", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "sexton", *words],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "DOCKER_HOST": node.engine_url,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return list(json.loads(done.stdout)["findings"])
 
 
 def sexton(node: Node, *words: str, here: bool) -> str:

@@ -4,7 +4,7 @@
 
 A request a place in turn, each at its time whatever became of those before, each on a connection of its own, as SDKs
 make them: what a late answer holds up counts from when it was due. One process with one loop and bare sockets takes
-about a quarter of what the endpoint takes, so that both fit on two cores. Prints one JSON object with what came of it.
+less than half of what the endpoint takes, so that both fit on two cores. Prints one JSON object with what came of it.
 """
 
 from __future__ import annotations

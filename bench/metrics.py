@@ -1,8 +1,10 @@
 """What the metrics of 50 containers cost in a minute: agent, dockerd, containerd and shims together.
 
-Beside it, in the same run and of the same containers: the engine by itself, the engine's own stats stream with one
-follower for each container (what it costs to have them from there), and an agent that is told to send none.
-Run: ``python -m bench.metrics``
+Beside it, in the same run and of equal containers: the engine by itself, the engine's own statistics (one stream
+followed for each container, or one question for each every ten seconds, as they are read elsewhere), and an agent that
+makes no readings (``ECS_DISABLE_METRICS``). What readings cost is the difference to that agent: counters, samples, the
+history of sizes and telemetry. What an engine spends on fifty idle containers moves from minute to minute whoever
+looks, so it has a column of its own. Run: ``python -m bench.metrics``
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from images import build_busybox
 
 CONTAINERS = 50
 SECONDS = 60.0
+# Long enough for what asks all the time.
+SECONDS_OF_OTHERS = 30.0
 SETTLE_SECONDS = 5.0
+# Starting, connecting and the first telemetry are no steady cost.
+SETTLE_SECONDS_OF_AN_AGENT = 12.0
+# As often as the engine's statistics are asked for by who does not follow them.
+POLL_SECONDS = 10.0
 # As often as a Prometheus usually asks.
 SCRAPE_SECONDS = 15.0
 
@@ -56,14 +64,17 @@ def _engine_pids(engine: PrivateEngine) -> list[int]:
     return found
 
 
-def _minute(what: str, engine: PrivateEngine, others: list[int], work: Callable[[], None] | None = None) -> Any:
-    time.sleep(SETTLE_SECONDS)
+def _minute(
+    what: str,
+    engine: PrivateEngine,
+    others: list[int],
+    work: Callable[[], None] = lambda: time.sleep(SECONDS_OF_OTHERS),
+    settle: float = SETTLE_SECONDS,
+) -> dict[str, Any]:
+    time.sleep(settle)
     pids = _engine_pids(engine)
     before, ours, began = _spent(pids), _spent(others), time.perf_counter()
-    if work is None:
-        time.sleep(SECONDS)
-    else:
-        work()
+    work()
     scale = 60.0 / (time.perf_counter() - began)
     engine_cpu, other_cpu = (_spent(pids) - before) * scale, (_spent(others) - ours) * scale
     return {
@@ -87,12 +98,21 @@ def _follow(engine: PrivateEngine) -> None:
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as http:
             rows = json.loads(engine.call("GET", "/containers/json"))
             followers = [asyncio.ensure_future(one(http, row["Id"])) for row in rows]
-            await asyncio.wait(followers, timeout=SECONDS)
+            await asyncio.wait(followers, timeout=SECONDS_OF_OTHERS)
             for follower in followers:
                 follower.cancel()
             await asyncio.wait(followers)
 
     asyncio.run(all_of_them())
+
+
+def _poll(engine: PrivateEngine) -> None:
+    """Ask for every container's statistics once in a while for the time of one measurement."""
+    ends = time.monotonic() + SECONDS_OF_OTHERS
+    while (left := ends - time.monotonic()) > 0:
+        for row in json.loads(engine.call("GET", "/containers/json")):
+            engine.call("GET", f"/containers/{row['Id']}/stats?stream=false&one-shot=true")
+        time.sleep(min(POLL_SECONDS, left))
 
 
 def _scrape(port: int) -> Callable[[], None]:
@@ -120,8 +140,8 @@ def _with_agent(engine: PrivateEngine, root: Path, image: str) -> list[dict[str,
         }
         backend = ("--backend", f"http://127.0.0.1:{api}", "--docker-host", engine.url)
         turns = (
-            ("an agent that sends no metrics", {"ECS_DISABLE_METRICS": "true"}, None),
-            ("sexton: read every 10 s, sent every 20 s", {}, None),
+            ("an agent that makes no readings", {"ECS_DISABLE_METRICS": "true"}, lambda: time.sleep(SECONDS)),
+            ("sexton: read every 10 s, sent every 20 s", {}, lambda: time.sleep(SECONDS)),
             ("the same, and a Prometheus that asks every 15 s", {}, _scrape(page)),
         )
         tasks: Tasks | None = None
@@ -131,7 +151,7 @@ def _with_agent(engine: PrivateEngine, root: Path, image: str) -> list[dict[str,
                 if tasks is None:  # the first agent's; the others find them running
                     tasks = Tasks(Client(api, key), image)
                     tasks.launch("none", CONTAINERS)
-                rows.append(_minute(what, engine, [agent.process.pid], work))
+                rows.append(_minute(what, engine, [agent.process.pid], work, SETTLE_SECONDS_OF_AN_AGENT))
                 rows[-1]["agent's RSS (MB)"] = round(agent.memory_mb(), 1)
     return rows
 
@@ -147,6 +167,7 @@ def run() -> list[dict[str, Any]]:
         rows = [
             _minute(f"{CONTAINERS} containers that nobody looks at", engine, []),
             _minute("the engine's stats stream, a follower each", engine, [os.getpid()], lambda: _follow(engine)),
+            _minute("the engine's statistics, asked every 10 s", engine, [os.getpid()], lambda: _poll(engine)),
         ]
         engine.remove_containers()
         return rows + _with_agent(engine, Path(scratch), image)

@@ -19,7 +19,7 @@ import msgspec
 from sexton.agent.migrations import FORMAT_KEY, migrate
 from sexton.agent.records import Records
 from sexton.core.names import last_part
-from sexton.core.task import DesiredTask, KnownTask, TaskStatus
+from sexton.core.task import ContainerStatus, DesiredTask, KnownTask, TaskStatus
 from sexton.kit.retry import Backoff
 from sexton.store.contract import Delete, Put, Store, StoreError, Write
 from sexton.wire.errors import UNREADABLE
@@ -30,6 +30,9 @@ WRITE_BACKOFF = Backoff(first=0.2, cap=10.0)
 
 _SELF = "self"
 _TASKS = "tasks/"
+_TOLD = (ContainerStatus.RUNNING, ContainerStatus.STOPPED)
+
+Mark = tuple[bool, tuple[ContainerStatus, ...]]
 
 
 class Self(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,7 +60,7 @@ class Checkpoint:
         self._store = store
         self._records = records
         self._dirty: dict[str, Saved | None] = {}
-        self._recorded: dict[str, TaskStatus] = {}  # as far as its record says a task has come
+        self._recorded: dict[str, Mark] = {}  # as far as its record says a task has come
         self._wake = asyncio.Event()
         self.self = Self()
         self.unreadable: tuple[str, ...] = ()
@@ -146,7 +149,7 @@ class Checkpoint:
         """Remember a task's newest state, soon."""
         saved = self._dirty[desired.arn] = Saved(desired=desired, known=known)
         self._wake.set()
-        if self._recorded.get(desired.arn) is not known.status:
+        if self._recorded.get(desired.arn) != _mark(known):
             self._record(saved)
 
     async def forget(self, arn: str) -> None:
@@ -159,7 +162,7 @@ class Checkpoint:
 
     def _record(self, saved: Saved) -> None:
         if self._records is not None:
-            self._recorded[saved.desired.arn] = saved.known.status
+            self._recorded[saved.desired.arn] = _mark(saved.known)
             self._records.keep(saved.desired.arn, saved)
 
     async def run(self) -> None:
@@ -191,6 +194,14 @@ class Checkpoint:
         except BaseException:
             self._dirty = batch | self._dirty
             raise
+
+
+def _mark(known: KnownTask) -> Mark:
+    """What a record is written for: which containers have run or are over, since no engine may know that any more.
+    What comes before is found out again by trying."""
+    return known.status is TaskStatus.STOPPED, tuple(
+        one.status if one.status in _TOLD else ContainerStatus.NONE for one in known.containers
+    )
 
 
 def _key(arn: str) -> str:

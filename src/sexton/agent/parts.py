@@ -219,7 +219,7 @@ class Parts:
             from sexton.agent.introspection import Introspection, keep_listening  # unless it is off
             from sexton.agent.metrics import Metrics
 
-            metrics = Metrics(context, engine, session, telemetry, reporter, stats, health, sizing.use)
+            metrics = Metrics(context, engine, session, telemetry, reporter, stats, health, sizing.use_of_late)
             introspection = Introspection(member, engine, given.endpoint.sights, metrics)
             self._links.start("introspection", keep_listening(introspection, *settings.introspection))
         self.listener = Listener(LocalApi(engine, session, given.runtime, member, given.history, sizing, self.networks))

@@ -1,9 +1,9 @@
 """A second, plain copy of what cannot be found out again: who this agent is, what each task was asked to be, and how
 far it is known to have come.
 
-One small file per task beside the database, written when a task is accepted and when its status changes, removed with
-it. It is read only when the database is lost or damaged; where a container is now is then learnt from the engine.
-Files are replaced in one step; one that cannot be read costs itself and is named.
+One small file per task beside the database, written when a task is accepted and when one of its containers begins to
+run or ends, removed with it. It is read only when the database is lost or damaged; where a container is now is then
+learnt from the engine. Files are replaced in one step; one that cannot be read costs itself and is named.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Records:
         """No sync: the database is what must survive a power loss; this must survive the database."""
         draft = path.with_suffix(".new")
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            descriptor = _opened(draft)
             try:
                 os.write(descriptor, msgspec.json.encode(value))
             finally:
@@ -82,6 +81,16 @@ class Records:
         except OSError as error:
             # The database has it: a copy that is missing is no reason to refuse a task.
             log.warning("record cannot be written", extra={"file": str(path), "reason": str(error)})
+
+
+def _opened(draft: Path) -> int:
+    """The file, empty; its directory is made when it turns out to be missing, which is once."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        return os.open(draft, flags, 0o600)
+    except FileNotFoundError:
+        draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(draft, flags, 0o600)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -322,7 +322,8 @@ class Runner:
                     self._look(container)
             case Look(container, started):
                 self._stop_again(container, started)
-                self._look(container)
+                if not self._own_echo(container, started):
+                    self._look(container)
             case Wish(reason):
                 self.want(msgspec.structs.replace(self.desired, stopped=True))
                 if not self.known.stop:
@@ -351,6 +352,18 @@ class Runner:
             self._look_again.add(container)  # what is under way may have begun before the change
         else:
             self._begin(container, look)
+
+    def _own_echo(self, container: str, started: float) -> bool:
+        """Whether a start that the engine tells of is our own. With fifty at once, a look at each is a good part of
+        what they cost the engine; one with a health check is looked at, since its engine has more to say."""
+        one = self._containers.get(container)
+        if not started or one is None or one.health_check_type:
+            return False
+        work = self._busy.get(container)
+        if work is not None:
+            return work.step is start
+        known = self.known.container(container)
+        return known.status is ContainerStatus.RUNNING and not known.restarting and started <= known.running_since
 
     def _stop_again(self, container: str, started: float) -> None:
         """One that was over and runs is stopped once; whoever starts it a second time after that means it."""

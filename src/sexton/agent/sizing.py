@@ -22,6 +22,7 @@ from sexton.agent.use import Use
 from sexton.core import reserved
 from sexton.core.sizewindow import Measured
 from sexton.core.usage import HostUse, Usage
+from sexton.host.container_counters import Counters
 from sexton.store.contract import Store
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class Sizing:
 
     def use(self) -> Usage:
         return self._use.look()
+
+    def use_of_late(self) -> Usage:
+        """The same for whoever asks all the time: of containers as they were at the last round of readings."""
+        return self._use.look(self._last)
+
+    def _last(self, container: str) -> Counters | None:
+        sample = self._stats.sample(container)
+        return sample.counters if sample is not None else None
 
     async def measured(self) -> list[Measured]:
         return await self._book.measured(self._clock())

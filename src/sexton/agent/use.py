@@ -1,6 +1,7 @@
 """What this host's tasks are promised and have used, read now: the answer that ``sexton top`` and metrics are made of.
 
-A few small files per task, read when somebody asks and not otherwise, and nothing is kept between two questions.
+A few small files per task, read when somebody asks and not otherwise, and nothing is kept between two questions. Who
+asks all the time, as a collector of metrics does, is told of containers what was last read of them anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sexton.core.resources import total
 from sexton.core.task import KnownContainer, TaskStatus
 from sexton.core.usage import ContainerUse, HostUse, TaskUse, Usage
 from sexton.host import hostcounters, pressure
-from sexton.host.container_counters import ContainerCounters
+from sexton.host.container_counters import ContainerCounters, Counters
 from sexton.wire import acs_task
 
 _NOBODY = Reserved()
@@ -46,15 +47,16 @@ class Use:
         self._proc = proc
         self._clock = clock
 
-    def look(self) -> Usage:
-        """Everything; tasks that have ended have nothing to show any more."""
+    def look(self, last: Callable[[str], Counters | None] = lambda container: None) -> Usage:
+        """Everything; tasks that have ended have nothing to show any more. ``last`` are readings that are new enough;
+        what has none is read."""
         there = [one for one in self._engine.runners() if one.known.status is not TaskStatus.STOPPED]
         return Usage(
             at=self._clock(),
             instance=self._identity.instance_arn,
             cluster=self._identity.cluster,
             host=self.host(),
-            tasks=tuple(self.task(one) for one in there),
+            tasks=tuple(self.task(one, last) for one in there),
         )
 
     def host(self) -> HostUse:
@@ -76,7 +78,7 @@ class Use:
             stalled={one.resource: one.seconds for one in pressure.stalls(self._proc) if one.kind == "some"},
         )
 
-    def task(self, runner: Runner) -> TaskUse:
+    def task(self, runner: Runner, last: Callable[[str], Counters | None]) -> TaskUse:
         task = runner.desired.task
         by_name = {one.name: one for one in task.containers or ()}
         groups = self._groups.of_task(runner.task_id, runner.known.containers)
@@ -90,16 +92,22 @@ class Use:
             reserved=reserved.of_task(task, limited=self._groups.limited),
             throttled=throttled(self._counters, groups),
             stalled=stalled(self._counters, groups),
-            containers=tuple(self._container(runner.task_id, by_name, one) for one in runner.known.containers),
+            containers=tuple(self._container(runner.task_id, by_name, one, last) for one in runner.known.containers),
         )
 
     def _container(
-        self, task_id: str, wanted: dict[str | None, acs_task.Container], one: KnownContainer
+        self,
+        task_id: str,
+        wanted: dict[str | None, acs_task.Container],
+        one: KnownContainer,
+        last: Callable[[str], Counters | None],
     ) -> ContainerUse:
         definition = wanted.get(one.name)
         found = None
         if one.runtime_id and runs(one):
-            found = self._counters.read(self._groups.container(task_id, one.runtime_id), network=False)
+            found = last(one.runtime_id)
+            if found is None:
+                found = self._counters.read(self._groups.container(task_id, one.runtime_id), network=False)
         return ContainerUse(
             name=one.name,
             status=str(one.status),

@@ -233,7 +233,7 @@ class TaskCgroups:
         if top is None:
             return False
         place = self._container_place(top, task_id, container_id)
-        return not any(_holds_process(path) for path in [place, *_below(place)])
+        return not _holds_process(place) and not any(_holds_process(path) for path in _below(place))
 
     def kill(self, task_id: str, container_id: str = "") -> int:
         """SIGKILL whatever is left in a task's cgroup, or in that of one of its containers; how many there were."""
@@ -297,11 +297,16 @@ def _listed(place: Path) -> Iterable[Path]:
 
 
 def _below(place: Path) -> Iterable[Path]:
-    """The cgroups below one, at any depth."""
-    for path in _listed(place):
-        if path.is_dir():
-            yield path
-            yield from _below(path)
+    """The cgroups below one, at any depth. Its own files are many: which of its entries are directories is known from
+    the listing, without asking for each."""
+    try:
+        with os.scandir(place) as entries:
+            inner = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for path in inner:
+        yield path
+        yield from _below(path)
 
 
 def _is_hierarchy(path: Path) -> bool:

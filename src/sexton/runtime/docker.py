@@ -1,7 +1,9 @@
 """The Docker Engine API, and what speaks it alike, behind the runtime contract.
 
-Every method is one request, so that starting a task costs what the engine costs; the version is agreed once and
-again after a break. Below it: ``docker_http`` (the wire, deadlines), ``docker_version`` (what both ends speak),
+Every method is one request, so that starting a task costs what the engine costs, and no more containers are made and
+started at once than an engine does well. The version is agreed once and again after a break.
+
+Below it: ``docker_http`` (the wire, deadlines), ``docker_version`` (what both ends speak),
 ``docker_decode`` (JSON to values), ``docker_stores`` (images and volumes), ``docker_lines`` (streams to lines),
 ``docker_faults`` (what a "no" means).
 
@@ -12,6 +14,7 @@ events is the engine's.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -20,6 +23,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from sexton.kit.sluice import Sluice
 from sexton.runtime import docker_decode as wire
 from sexton.runtime import docker_stores as stores
 from sexton.runtime.cgroup_path import container_cgroup
@@ -46,6 +50,13 @@ from sexton.runtime.docker_stores import DockerImages, DockerVolumes, json_lines
 EVENT_OVERLAP = 0.000_001
 """A float cannot hold the engine's nanoseconds: asking from slightly earlier repeats an event and loses none."""
 
+CREATIONS, STARTS = 4, 8
+"""At once, or twice and four times the cores: an engine that is asked for fifty at the same time does them more slowly
+than a few after each other, since they wait for its locks (fifty starts on two cores: 6 to 9 % slower)."""
+
+PATIENCE = 1.0
+"""What takes longer than this waits for something else, such as a volume's server, and holds back nobody."""
+
 
 def connect(url: str, deadlines: Deadlines = DEFAULTS) -> Runtime:
     """The driver for the engine at ``url``; no I/O until the first call."""
@@ -59,6 +70,9 @@ class DockerRuntime(DockerImages, DockerVolumes):
         self._deadlines = deadlines
         self._http = EngineHttp(url, deadlines)
         self._described: tuple[Agreement, EngineInfo] | None = None
+        cores = os.cpu_count() or 1
+        self._creations = Sluice(max(CREATIONS, 2 * cores), PATIENCE)
+        self._starts = Sluice(max(STARTS, 4 * cores), PATIENCE)
 
     async def describe(self) -> EngineInfo:
         agreement = await self._http.agreement()
@@ -83,9 +97,10 @@ class DockerRuntime(DockerImages, DockerVolumes):
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
         encoded = msgspec.json.encode(dict(body))
         try:
-            answer = await self._http.call(
-                "POST", "/containers/create", self._deadlines.create, {"name": name}, encoded
-            )
+            async with self._creations.through():
+                answer = await self._http.call(
+                    "POST", "/containers/create", self._deadlines.create, {"name": name}, encoded
+                )
         except Conflict:
             # Engines reserve the name first and show the container last: after an interrupted create the name may be
             # taken by nothing that can be inspected yet, and is free again if that creation fails.
@@ -97,7 +112,8 @@ class DockerRuntime(DockerImages, DockerVolumes):
 
     async def start(self, ref: str) -> None:
         try:
-            await self._http.call("POST", f"{_container(ref)}/start", self._deadlines.start)
+            async with self._starts.through():
+                await self._http.call("POST", f"{_container(ref)}/start", self._deadlines.start)
         except Refused as no:
             raise start_fault(no) from None
 

@@ -34,6 +34,30 @@ async def test_runs_reports_and_removes() -> None:
     assert host.cgroups.reclaimed == [f"{1:032x}"]
 
 
+async def test_own_start_is_no_news_and_the_engine_is_not_asked_about_it() -> None:
+    async with Host() as host:
+        await host.engine.take([task()], 1)
+        await host.until_running()
+        await settle()
+        assert host.runtime.count("inspect") == 0
+        ran = host.known("app")
+        assert ran.running_since
+        # Somebody else's start of the same container is news.
+        host.runtime.exit(host.only().id, 0, silent=True)
+        await host.runtime.start(host.only().id)
+        await until(lambda: host.runtime.count("inspect") == 1)
+        await until(lambda: host.known("app").running_since > ran.running_since)
+
+
+async def test_start_of_one_with_a_health_check_is_looked_at() -> None:
+    async with Host() as host:
+        config = acs_task.DockerConfig(config='{"Healthcheck": {"Test": ["CMD", "true"]}}')
+        checked = container("app", health_check_type="docker", docker_config=config)
+        await host.engine.take([task(1, checked)], 1)
+        await host.until_running()
+        await until(lambda: host.runtime.count("inspect") == 1)
+
+
 async def test_end_at_once_is_an_end_and_no_second_start() -> None:
     async with Host(engine(behave=exits(0))) as host:
         await host.engine.take([task()], 1)

@@ -194,3 +194,19 @@ async def test_what_has_ended_is_not_shown(tmp_path: Path) -> None:
         host.engine.stop([arn(1)], "test")
         await host.until_stopped()
         assert sizing.use().tasks == ()
+
+
+@pytest.mark.looptime
+async def test_whoever_asks_all_the_time_is_told_the_last_readings_and_what_has_none_is_read(tmp_path: Path) -> None:
+    async with Host() as host:
+        here = await room(host, tmp_path, v1)
+        sizing = follow(host.context, host.engine, here.stats, "cgroupfs", None)
+        here.use("app", 0, MIB)
+        here.use("side", 0, MIB)
+        app = host.known("app").runtime_id
+        here.stats.read([Subject(app, here.place("app"))], 10.0)
+        here.use("app", 0, 7 * MIB)
+        here.use("side", 0, 7 * MIB)
+        held = {one.name: one.held for one in sizing.use_of_late().tasks[0].containers}
+        assert held == {"app": MIB, "side": 7 * MIB}
+        assert [one.held for one in sizing.use().tasks[0].containers] == [7 * MIB, 7 * MIB]

@@ -14,7 +14,7 @@ from sexton.agent.checkpoint import Saved, Self
 from sexton.agent.state import RECORDS, STATE_FILE, State, from_labels, open_state
 from sexton.core import enginebody
 from sexton.core import task as core
-from sexton.core.task import ContainerStatus, DesiredTask, Event, Happened, TaskStatus
+from sexton.core.task import SHARE, ContainerStatus, DesiredTask, Event, Happened, TaskStatus
 from sexton.runtime.fake import FakeRuntime
 from sexton.store.contract import StoreError
 from unit.agent.rig import CLUSTER, IMAGE, INSTANCE, arn, container, task
@@ -229,4 +229,23 @@ async def test_labels_add_only_what_no_record_has_and_only_of_this_instance(tmp_
     removed(tmp_path / STATE_FILE)
     state = await open_state(tmp_path, NOW)
     assert set(await from_labels(state, runtime, CLUSTER, NOW)) == {arn(3)}
+    await state.store.close()
+
+
+async def test_a_record_is_written_when_a_container_begins_or_ends_and_for_nothing_else(tmp_path: Path) -> None:
+    """Each is a file: fifty tasks at once must not write one for every turn of their lives."""
+    state = await open_state(tmp_path, NOW)
+    desired = DesiredTask(task=task(1))
+    known = core.accept(desired, NOW)
+    await state.checkpoint.accept([Saved(desired=desired, known=known)], 1)
+    record = tmp_path / RECORDS / "tasks" / f"{1:032x}.json"
+    written = []
+    for status in ContainerStatus:
+        before = record.stat().st_ino
+        known = known.change("app", status=status)
+        state.checkpoint.changed(desired, msgspec.structs.replace(known, status=SHARE[status]))
+        state.checkpoint.changed(desired, msgspec.structs.replace(known, status=SHARE[status], pull_started_at=2.0))
+        if record.stat().st_ino != before:
+            written.append(str(status))
+    assert written == ["RUNNING", "STOPPED"]
     await state.store.close()

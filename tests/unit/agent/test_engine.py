@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from sexton.cloud.exchange import Unreachable
 from sexton.core.task import TaskStatus
 from sexton.runtime.fake import RUNS, Behaviour, FakeRuntime
 from sexton.store.contract import StoreError
+from sexton.wire import acs_task
 from unit.agent.rig import IMAGE, Host, arn, container, exits, now, settle, task, until
 
 pytestmark = pytest.mark.looptime
@@ -207,6 +209,40 @@ async def test_restart_finds_what_happened_meanwhile() -> None:
         await settle()
         assert host.status(3) is TaskStatus.RUNNING
     assert list(host.runs.values()) == [1, 1, 1]
+
+
+async def test_an_hour_without_a_control_plane_costs_no_task_and_every_end_is_told_once() -> None:
+    policy = acs_task.RestartPolicy(enabled=True, restart_attempt_period=60)
+    async with Host() as host:
+        again = task(4, container(restart_policy=policy))
+        await host.engine.take([task(1), task(2), task(3), again], 1)
+        for number in (1, 2, 3, 4):
+            await host.until_running(number)
+        await settle()
+        away = host.desk.tries
+        host.desk.fails = lambda change: Unreachable("away")
+        host.runtime.exit(_named(host, 1), 5)
+        await settle(1200.0)
+        host.runtime.exit(_named(host, 4), 1)
+        await settle(1200.0)
+        await host.restart()  # what nobody has taken is known after a restart as well
+        host.runtime.exit(_named(host, 2), 6)
+        await settle(1200.0)
+        assert [host.status(number) for number in (1, 2, 3, 4)] == [
+            *[TaskStatus.STOPPED] * 2,
+            *[TaskStatus.RUNNING] * 2,
+        ]
+        # Nothing is removed before its end has been heard of; and nobody is called more often than the pauses allow.
+        assert len(host.runtime.containers) == 4
+        assert host.desk.tries - away < 2 * 3600 / 20
+        host.desk.fails = lambda change: None
+        ends = [await host.until_stopped(number) for number in (1, 2)]
+        await settle(120.0)
+        assert [one.containers[0].exit_code for one in ends if one.containers] == [5, 6]
+        assert [host.desk.told(number) for number in (1, 2)] == [["RUNNING", "STOPPED"]] * 2
+        assert [host.desk.told(number) for number in (3, 4)] == [["RUNNING"]] * 2
+        assert len(host.runtime.containers) == 2
+    assert sorted(host.runs.values()) == [1, 1, 1, 2]
 
 
 def _named(host: Host, number: int) -> str:

@@ -24,7 +24,7 @@ from sexton.runtime.contract import (
     Unavailable,
 )
 from sexton.runtime.deadlines import Deadlines
-from sexton.runtime.docker import DockerRuntime
+from sexton.runtime.docker import CREATIONS, STARTS, DockerRuntime
 from unit.runtime.scripted_engine import ScriptedEngine, scripted_engine
 
 HURRY = Deadlines(version=0.1, inspect=0.1, create=0.1, stream=0.1, pull_begin=0.1, pull_silence=0.1, pull=0.3)
@@ -144,6 +144,23 @@ class TestSilence:
         with pytest.raises(Unavailable, match="no answer to GET /version") as failed:
             await hurried.inspect("web")
         assert not isinstance(failed.value, TimedOut)  # nothing can have had an effect
+
+    async def test_starts_that_hang_hold_back_the_others_for_a_moment_only(
+        self, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sexton.runtime.docker.PATIENCE", 0.02)
+        runtime = DockerRuntime(engine.url)
+        engine.hang("POST /containers/stuck/start")
+        engine.answer("POST /containers/web/start", 304)
+        starting = [asyncio.create_task(runtime.start("stuck")) for _ in range(50)]
+        await asyncio.sleep(0)
+
+        await asyncio.wait_for(runtime.start("web"), 10)
+
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
+        await runtime.close()
 
     async def test_a_hundred_hanging_calls_hold_up_nobody(self, engine: ScriptedEngine, runtime: DockerRuntime) -> None:
         engine.hang("POST /containers/web/stop")
@@ -479,3 +496,27 @@ async def test_the_cgroup_needs_the_engine_s_driver(engine: ScriptedEngine, runt
 
     assert (await runtime.describe()).cgroup_version == 2
     assert runtime.cgroup(info, "ecstasks-t1.slice") == "/ecstasks.slice/ecstasks-t1.slice/docker-abc.scope"
+
+
+async def test_no_more_is_made_and_started_at_once_than_an_engine_does_well(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sexton.runtime.docker.os.cpu_count", lambda: 2)
+    runtime = DockerRuntime(engine.url)
+    under_way, most = dict.fromkeys(("create", "start"), 0), dict.fromkeys(("create", "start"), 0)
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        what = request.path.rpartition("/")[2]
+        under_way[what] += 1
+        most[what] = max(most[what], under_way[what])
+        await asyncio.sleep(0.005)
+        under_way[what] -= 1
+        return web.json_response({"Id": "abc"}, status=201)
+
+    engine.routes = {"POST /containers/create": respond, "POST /containers/web/start": respond}
+    await asyncio.gather(
+        *(runtime.create(f"web{number}", {"Image": "x"}) for number in range(50)),
+        *(runtime.start("web") for _ in range(50)),
+    )
+    await runtime.close()
+    assert most == {"create": CREATIONS, "start": STARTS}

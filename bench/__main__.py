@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-# Seconds, several times what each takes on two calm cores (together ten minutes); the whole is bounded by their sum.
+# Seconds, so many that a loaded machine gets there as well; nothing here takes longer than eight minutes on a calm one.
 PARTS = {
     "launch": 480,
     "network": 480,

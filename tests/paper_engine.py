@@ -131,6 +131,8 @@ class PaperEngine:
         try:
             while True:
                 await answer.write(await queue.get())
+        except ConnectionError:  # whoever followed has hung up
+            return answer
         finally:
             self._followers.discard(queue)
 

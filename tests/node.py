@@ -309,13 +309,13 @@ class Node(Started):
                 with contextlib.suppress(EngineFailed):  # gone meanwhile
                     engine_call(self.engine_url, "DELETE", f"/containers/{row['Id']}?force=1&v=1")
         for path in self.cgroups():
-            _remove_tree(path)
+            remove_tree(path)
         for parent in {*CGROUPS.glob("*/ecs"), *CGROUPS.glob("ecs")} - self._had_parents:
             with contextlib.suppress(OSError):  # somebody else's by now
                 parent.rmdir()
 
 
-def _remove_tree(place: Path) -> None:
+def remove_tree(place: Path) -> None:
     """Remove cgroups, deepest first; the engine may be about to remove some of them itself."""
     for path in [*sorted(_below(place), key=lambda one: -len(one.parts)), place]:
         with contextlib.suppress(FileNotFoundError):

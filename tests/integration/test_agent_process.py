@@ -23,7 +23,7 @@ import pytest
 
 from amazon_agent import recorded_frames
 from engine import EngineFailed, PrivateEngine, engine_call
-from node import INSTANCE_LABEL, QUIET, Role, until
+from node import CGROUPS, INSTANCE_LABEL, QUIET, Role, remove_tree, until
 from scripted_plane import INSTANCE, Json, ScriptedPlane, task_arn
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -113,6 +113,16 @@ def launch(tmp_path: Path, plane: ScriptedPlane) -> Iterator[Callable[..., Agent
             for row in _containers(engine_url):
                 with contextlib.suppress(EngineFailed):  # gone meanwhile
                     engine_call(engine_url, "DELETE", f"/containers/{row['Id']}?force=1&v=1")
+            for path in _cgroups(agent):
+                with contextlib.suppress(OSError):  # in use: somebody else's of the same name
+                    remove_tree(path)
+
+
+def _cgroups(agent: AgentProcess) -> list[Path]:
+    """Those of its tasks; one that was killed has removed none of them."""
+    log = agent.log
+    mine = {name for number in range(TASKS + 10) if (name := task_arn(number).rpartition("/")[2]) in log}
+    return [path for path in [*CGROUPS.glob("*/ecs/*"), *CGROUPS.glob("ecs/*")] if path.name in mine]
 
 
 def _containers(engine_url: str) -> list[Json]:

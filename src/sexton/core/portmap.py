@@ -80,13 +80,6 @@ def _binding(mapping: acs_task.PortMapping, host_port: int, address: str) -> Bin
     )
 
 
-def on_host(task: acs_task.Task, container: acs_task.Container) -> tuple[Binding, ...]:
-    """What a container in host mode is reachable at: its own ports."""
-    if task.network_mode != "host":
-        return ()
-    return tuple(_binding(mapping, _span(mapping)[0], EVERYWHERE) for mapping in container.port_mappings or ())
-
-
 def each(bindings: Iterable[Binding]) -> Iterator[tuple[int, int, str]]:
     """Every single port: of the container, of the host, and its protocol."""
     for one in bindings:

@@ -306,7 +306,8 @@ class Host:
             runtime=self.runtime,
             settings=self.settings,
             identity=Identity(CLUSTER, INSTANCE),
-            ports=PortAllocator((43000, 43999), frozenset()),
+            # Below those that the kernel gives to whoever asks: another program may hold any of them for a moment.
+            ports=PortAllocator((23000, 23999), frozenset()),
             supplies=Supplies(
                 self.runtime,
                 self.settings,

@@ -72,8 +72,8 @@ async def test_the_file_is_there_before_the_start_and_whole_after_it(tmp_path: P
             "ImageID": info.image_id,
             "ImageName": IMAGE,
             "PortMappings": [
-                {"ContainerPort": 80, "HostPort": 43000, "BindIp": "0.0.0.0", "Protocol": "tcp"},
-                {"ContainerPortRange": "90-92", "HostPort": 43001, "BindIp": "0.0.0.0", "Protocol": "udp"},
+                {"ContainerPort": 80, "HostPort": 23000, "BindIp": "0.0.0.0", "Protocol": "tcp"},
+                {"ContainerPortRange": "90-92", "HostPort": 23001, "BindIp": "0.0.0.0", "Protocol": "udp"},
             ],
             "Networks": [{"NetworkMode": "bridge", "IPv4Addresses": ["172.17.0.3"]}],
             "MetadataFileStatus": "READY",

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from sexton.core import portmap
 from sexton.core.portmap import BadMapping
-from sexton.core.task import Binding
 from sexton.wire import acs_task
 
 
@@ -27,16 +26,6 @@ def take(protocol, count):
 @pytest.mark.parametrize("mode, published", [(None, 1), ("bridge", 1), ("host", 0), ("none", 0)])
 def test_only_a_bridge_publishes_ports(mode, published):
     assert len(portmap.choose(task(mode), mapped({"container_port": 80}), take)) == published
-
-
-def test_in_host_mode_a_container_is_reached_at_its_own_ports():
-    one = mapped({"container_port": 80, "protocol": "udp"}, {"container_port_range": "90-92"})
-
-    assert portmap.on_host(task("host"), one) == (
-        Binding(container_port=80, host_port=80, bind_ip="0.0.0.0", protocol="udp"),
-        Binding(container_port=90, host_port=90, bind_ip="0.0.0.0", protocol="tcp", span=3),
-    )
-    assert portmap.on_host(task("bridge"), one) == ()
 
 
 @pytest.mark.parametrize(

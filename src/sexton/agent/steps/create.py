@@ -78,7 +78,7 @@ async def create(
         happened=Happened.CREATED,
         time=context.clock(),
         runtime_id=runtime_id,
-        bindings=bindings or portmap.on_host(task, container),
+        bindings=bindings,
         created_at=context.clock(),
     )
 

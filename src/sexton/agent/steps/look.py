@@ -62,7 +62,7 @@ async def look(
     if known_all or seen.happened is not Happened.STARTED:
         return seen
     bindings = bindings_of(info, container, ipv6=not context.settings.exclude_ipv6_bindings)
-    return msgspec.structs.replace(seen, bindings=bindings or portmap.on_host(desired.task, container))
+    return msgspec.structs.replace(seen, bindings=bindings)
 
 
 def lost(context: StepContext, desired: DesiredTask, runtime_id: str) -> bool:

@@ -18,9 +18,9 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any, Self
 
 import msgspec
 
@@ -55,6 +55,35 @@ LEFT_OVER = 10
 NO_ENGINE = "unix:///nonexistent"
 
 
+class _Told:
+    """Being told to go is answered like Ctrl-C: what was made is taken away first. A signal only leaves word here, and
+    whoever waits looks for it: an exception in the middle of an import may be taken for a module that is not there,
+    and one in the middle of an event loop can stop it for ever. Whoever says it twice means it."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._earlier: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._earlier[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._told:
+            raise KeyboardInterrupt
+        self._told = True
+
+    def obey(self) -> None:
+        """KeyboardInterrupt when a signal came."""
+        if self._told:
+            raise KeyboardInterrupt
+
+
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """One scene as it came out, ``at`` seconds into the story."""
 
@@ -69,14 +98,15 @@ def play(rootfs: Path) -> Iterator[Scene]:
     """Play it. Absent or Unreadable when it cannot be staged here; KeyboardInterrupt and the like clean up first."""
     begun = time.monotonic()
     before = _machine()
-    with _ended_by_signals():
+    with _Told() as told:
         sweep()
         _sweep_scratch()
         scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH_NAME}{os.getpid()}-", dir=SCRATCH))
         try:
             logs = scratch / "logs"
             logs.mkdir()
-            for scene in _acts(rootfs, scratch, logs, begun + DEADLINE):
+            for scene in _acts(rootfs, scratch, logs, begun + DEADLINE, told):
+                told.obey()
                 yield msgspec.structs.replace(scene, at=time.monotonic() - begun)
                 if not scene.held:
                     break
@@ -93,16 +123,16 @@ def play(rootfs: Path) -> Iterator[Scene]:
     )
 
 
-def _acts(rootfs: Path, scratch: Path, logs: Path, until: float) -> Iterator[Scene]:
+def _acts(rootfs: Path, scratch: Path, logs: Path, until: float, told: _Told) -> Iterator[Scene]:
     state = scratch / "state"
     with Guest(rootfs, scratch, files(), (logs, LOGS)) as guest:
         yield Scene(
             name="boot", says=f"a Debian boots with {UNIT} enabled, as the vendor's image has it (guest {guest.group})"
         )
         yield _audit(guest)
-        yield _found(guest, state, until)
+        yield _found(guest, state, until, told)
         within = f"/{guest.group}"
-        seen = _leaked(within, until)
+        seen = _leaked(within, until, told)
         yield _named(seen, guest)
         yield _disabled(guest, state)
         yield from _purged(within)
@@ -131,10 +161,11 @@ def _loop(seen: Round) -> Finding | None:
     return next((finding for finding in seen.findings if finding.fingerprint == f"unit-loop/{UNIT}"), None)
 
 
-def _found(guest: Guest, state: Path, until: float) -> Scene:
+def _found(guest: Guest, state: Path, until: float, told: _Told) -> Scene:
     while (loop := _loop(_look(guest, state))) is None:
         if time.monotonic() > until:
             return Scene(name="find", says=f"{UNIT} was not found to loop in time", held=False)
+        told.obey()
         time.sleep(PAUSE)
     return Scene(
         name="find",
@@ -143,12 +174,13 @@ def _found(guest: Guest, state: Path, until: float) -> Scene:
     )
 
 
-def _leaked(within: str, until: float) -> Survey:
+def _leaked(within: str, until: float, told: _Told) -> Survey:
     """Wait until the leak is a finding by itself."""
     while True:
         seen = survey(pins=True, within=within)
         if _amount(seen) >= ZOMBIES_WARNING or time.monotonic() > until:
             return seen
+        told.obey()
         time.sleep(PAUSE)
 
 
@@ -251,22 +283,6 @@ def _sweep_scratch() -> None:
         keeper = path.name.removeprefix(SCRATCH_NAME).partition("-")[0]
         if keeper.isdecimal() and not Path(f"/proc/{keeper}").exists():
             shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Being told to go is answered like Ctrl-C: what was made is taken away first."""
-
-    def go(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    earlier = {number: signal.signal(number, go) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 def check_scratch() -> None:

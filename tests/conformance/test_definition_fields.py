@@ -390,6 +390,5 @@ def test_ports_are_published_and_reported(ran: Ran) -> None:
         pass  # the engine listens there
 
 
-def test_in_host_mode_a_container_is_reached_at_its_own_ports(ran: Ran) -> None:
-    (bound,) = ran.tasks["on-host"]["containers"][0]["networkBindings"]
-    assert (bound["containerPort"], bound["hostPort"]) == (7999, 7999)
+def test_in_host_mode_no_port_is_bound_and_none_reported(ran: Ran) -> None:
+    assert ran.tasks["on-host"]["containers"][0].get("networkBindings", []) == []

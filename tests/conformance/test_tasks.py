@@ -259,9 +259,8 @@ def test_host_mode_uses_the_hosts_own_ports(run: Run) -> None:
     mappings = [{"containerPort": port, "hostPort": port}]
     task = run.start({"command": server(port), "portMappings": mappings, "stopTimeout": 2}, mode="host")
 
-    (binding,) = containers(run.running(task))["main"]["networkBindings"]
-
-    assert (binding["containerPort"], binding["hostPort"]) == (port, port)
+    # Nothing is bound for it, so nothing is reported, as ECS has it.
+    assert containers(run.running(task))["main"].get("networkBindings", []) == []
     assert until(lambda: hello(port), "the host's port answers")
     run.stop(task)
 

@@ -134,13 +134,15 @@ class PrivateEngine(Started):
                 self.call("DELETE", f"/containers/{row['Id']}?force=1&v=1")
 
     def close(self) -> None:
-        """End and remove everything this engine made; can be repeated."""
+        """End and remove everything this engine made, and the groups its containers were put into; can be repeated."""
+        groups: set[str] = set()
         with contextlib.suppress(EngineFailed, OSError, http.client.HTTPException):
             if (self.root / "data").exists():
                 if not _runs(self._dockerd):
                     # A dockerd that finds containers alive gives each ten seconds to end; nobody needs them now.
                     _kill(_below(self.daemons()) - self.daemons())
                 self.start()
+                groups |= self._groups_of_agents()
                 self.remove_containers()
                 self.call("POST", "/networks/prune")
         _end(self._dockerd, signal.SIGTERM)
@@ -152,11 +154,23 @@ class PrivateEngine(Started):
         for place in (self.root, self._exec_root):
             _unmount_below(place)
         _remove_cgroups(self.cgroup_parent)
+        for group in groups:
+            with contextlib.suppress(OSError):  # its agent runs on and removes it itself
+                _remove_cgroups(group)
         if self._bridged:
             subprocess.run([*self._within, "ip", "link", "delete", self.name], capture_output=True)
             self._bridged = False
         for place in (self.root, self._exec_root):
             shutil.rmtree(place, ignore_errors=True)
+
+    def _groups_of_agents(self) -> set[str]:
+        """Groups that agents made for their tasks and sandboxes: one that was killed could not take them away."""
+        found = set()
+        for row in json.loads(self.call("GET", "/containers/json?all=1")):
+            with contextlib.suppress(EngineFailed):  # gone meanwhile
+                shown = json.loads(self.call("GET", f"/containers/{row['Id']}/json"))
+                found.add(str(shown["HostConfig"]["CgroupParent"]))
+        return {group for group in found if group.startswith("/ecs/")}
 
     def _make_bridge(self) -> None:
         if self._bridged:
